@@ -6,8 +6,8 @@ Nothing is fitted and nothing is written below the folder. What comes out of wha
 
     overview      README.md, plots                   from the tables of all studies
     study         *.csv, README.md, plots            from the predictions of each study
-    reweighting   *.csv, README.md, plots            from its own tables, since its answers are not kept
-    robustness    *.csv, README.md, plots            from its answers
+    reweighting   *.csv, README.md, plots            from its own tables, since its evaluations are not kept
+    robustness    *.csv, README.md, plots            from its evaluations
     faithfulness  *.csv, README.md, page.html, plots from its own tables; means of exactly half a unit of the last
                   digit shown may be rounded the other way, because tables have ten digits
     scripts       README.md of chance, doubt and ds003498-clip, from their tables
@@ -31,8 +31,8 @@ from unittest.mock import patch
 import pandas as pd
 
 from raxss.benchmark.analyses import faithfulness_report
+from raxss.benchmark.analyses.evaluation import EvaluatedRun
 from raxss.benchmark.analyses.faithfulness_control import CONTROLS
-from raxss.benchmark.analyses.probe import Probed
 from raxss.benchmark.analyses.reweighting_analysis import (
     ALONE,
     CHOSEN,
@@ -43,14 +43,14 @@ from raxss.benchmark.analyses.reweighting_analysis import (
     Reweighting,
 )
 from raxss.benchmark.analyses.robustness import Robustness
+from raxss.benchmark.packed import facts_of, read_run, runs_in
 from raxss.benchmark.pages.files import csv_of, read_table
 from raxss.benchmark.pages.overview import overview
 from raxss.benchmark.pages.report import write_report
 from raxss.benchmark.pages.tidy import tidy
-from raxss.benchmark.rerun import committed_cell, committed_table
-from raxss.benchmark.result import CellResult
+from raxss.benchmark.rerun import committed_run, committed_table
+from raxss.benchmark.result import RunResult
 from raxss.benchmark.study import Study
-from raxss.benchmark.table import read_facts
 from raxss.explain.faithfulness.running import Parts
 
 Files = dict[str, bytes]
@@ -73,11 +73,11 @@ def written(write: Callable[[Path], Any]) -> Files:
         return files_in(Path(folder))
 
 
-def cells_of(folder: Path) -> tuple[list[CellResult], dict[Any, dict[str, Any]]]:
+def cells_of(folder: Path) -> tuple[list[RunResult], dict[Any, dict[str, Any]]]:
     """The results behind the table of a study, in its order, and what was noted beside each."""
     results, facts = [], {}
     for row in committed_table(folder).to_dict("records"):
-        item, noted = committed_cell(folder, row)
+        item, noted = committed_run(folder, row)
         results.append(item)
         chosen = row["seconds_of_choice"]
         facts[item.dataset, item.system, item.seed] = noted | (
@@ -113,7 +113,7 @@ class FromTables(Reweighting):
 
     known: Any = None
 
-    def rows(self, probed: Any, *, n_resamples: int = 0) -> Frame:
+    def rows(self, runs: Any, *, n_resamples: int = 0) -> Frame:
         """As read."""
         return self.known
 
@@ -154,9 +154,12 @@ def of_reweighting(results: Path) -> Iterator[tuple[Path, Files]]:
     for place in sorted(results.glob("*/reweighting")):
         found, _ = cells_of(place.parent)
         rows = reweighting_rows(place)
-        asked = list(dict.fromkeys(rows["system"]))
+        systems = list(dict.fromkeys(rows["system"]))
         fits = [
-            Probed(result=item, answers=()) for system in asked for item in found if item.system == system
+            EvaluatedRun(result=item, evaluations=())
+            for system in systems
+            for item in found
+            if item.system == system
         ]
         name = Study.read(place.parent / "study.toml").name
         devices = re.findall(r"^Device: (.*)\.$", (place / "README.md").read_text("utf-8"), re.MULTILINE)
@@ -171,20 +174,20 @@ def of_reweighting(results: Path) -> Iterator[tuple[Path, Files]]:
 
 
 def of_robustness(results: Path) -> Iterator[tuple[Path, Files]]:
-    """Tables, plots and page of each robustness, from its answers."""
+    """Tables, plots and page of each robustness, from its evaluations."""
     for place in sorted(results.glob("*/robustness")):
-        cells = [item for item in place.glob("cells/*/*.json") if not item.name.endswith(".facts.json")]
+        runs = runs_in(place)
         at = ["dataset", "system", "seed", "kind", "level"]
         answers = read_table(csv_of(place / "answers.csv"))[at].astype(str)
         order = {key: k for k, key in reversed(list(enumerate(answers.itertuples(index=False, name=None))))}
 
-        def key(probed: Probed, order: dict[Any, int] = order) -> int:
-            asked, result = probed.answers[0].question, probed.result
-            about = (result.dataset, result.system, result.seed, asked["kind"], f"{asked['level']:g}")
+        def key(run: EvaluatedRun, order: dict[Any, int] = order) -> int:
+            settings, result = run.evaluations[0].settings, run.result
+            about = (result.dataset, result.system, result.seed, settings["kind"], f"{settings['level']:g}")
             return order[tuple(map(str, about))]
 
-        fits = sorted(map(Probed.read, cells), key=key)
-        facts = [read_facts(cell.with_suffix(".facts.json")) for cell in cells]
+        fits = sorted((read_run(run, EvaluatedRun) for run in runs), key=key)
+        facts = [facts_of(run) for run in runs]
         name = Study.read(place.parent / "study.toml").name
         yield (
             place,

@@ -28,7 +28,7 @@ from raxss.benchmark.baselines.forest import feature_table
 from raxss.benchmark.baselines.rocket import SpanClassifier
 from raxss.benchmark.baselines.rocket_features import draw_kernels, kernel_features, normalised
 from raxss.benchmark.pages.markdown import table
-from raxss.benchmark.rerun import committed_cell, committed_table
+from raxss.benchmark.rerun import committed_run, committed_table
 from raxss.benchmark.transforms import shuffled_labels
 from raxss.data.datasets import load_dataset
 from raxss.data.series import SeriesCollection
@@ -58,7 +58,7 @@ def ranks_of(study: Path) -> tuple[dict[str, dict[int, Matrix]], dict[int, Label
     for row in committed_table(study).to_dict("records"):  # cells that the table is made of, no others
         if row["system"] == CONSTANT:
             continue
-        found, _ = committed_cell(study, row)
+        found, _ = committed_run(study, row)
         order = np.argsort(found.names)
         scores = np.asarray(found.probabilities)[order, list(found.classes).index(POSITIVE)]
         ranks.setdefault(found.system, {})[found.seed] = rankdata(scores)

@@ -11,18 +11,23 @@ and the page has all of it. Same folder, same seed, same threads: same tables.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
 from raxss._core.atomic import make_folder, whole_file, write_text
-from raxss.benchmark.analyses.coverage import alarms, coverage_of, figures_of, held_out_answers
+from raxss.benchmark.analyses.coverage import ALPHAS, WAYS, class_index, coverage_of, figures_of, recalibrated
 from raxss.benchmark.study import Study
 from raxss.data.datasets import load_dataset
 from raxss.data.series import SeriesCollection
+from raxss.data.splits import folds
+from raxss.estimator.classifier import RAxSSClassifier
 from raxss.estimator.config import Config
+from raxss.uncertainty.ood import OODDetector
 
 SEED = 69421
 SMALL = "small"  # a network of this file, no system
@@ -40,7 +45,7 @@ def series_of(name: str, root: Path) -> SeriesCollection:
 
 
 def settings_of(name: str, system: str) -> Config:
-    """A quick network, since the question is whether it knows its doubt and not how good it is; or a system's."""
+    """A small network, since uncertainty is measured and not accuracy; or the settings of a system."""
     if system != SMALL:
         study = Study.read(STUDIES / f"{name}.toml")
         windows = study.datasets[0].windows
@@ -55,6 +60,69 @@ def settings_of(name: str, system: str) -> Config:
         "precision": "float32",
     }
     return Config.from_parameters(wanted)
+
+
+def held_out_predictions(
+    series: SeriesCollection,
+    settings: Config,
+    *,
+    n_folds: int = 5,
+    validation: float = 0.2,
+    seed: int = 69421,
+    ways: Iterable[tuple[str, str]] = WAYS,
+    alphas: Sequence[float] = ALPHAS,
+    device: str = "auto",
+) -> Iterator[pd.DataFrame]:
+    """One table a fold: a row for each test series and calibration.
+
+    Columns: ``fold, series, n_validation, calibration, level, target, probability_<place>...,
+    set_<alpha>_<place>..., low, high, warned``. ``target`` is the index of the true class; low and high are
+    the interval of the most likely class.
+    """
+    for place, split in enumerate(folds(series, n_folds=n_folds, validation=validation, seed=seed)):
+        train, held, test = split.parts(series)
+        model = RAxSSClassifier.from_config(settings, random_state=seed, device=device)
+        model.fit(train, validation=held)
+        rows: list[dict[str, Any]] = []
+        for (method, level), found in recalibrated(model, held, test, ways=ways, alphas=alphas):
+            for item, columns in zip(test, found, strict=True):
+                row = {"fold": place, "series": item.name, "n_validation": len(held)}
+                row |= {"calibration": method, "level": level, "target": class_index(model, item.label)}
+                rows.append(row | columns)
+        yield pd.DataFrame(rows)
+
+
+def alarms(
+    collections: Mapping[str, SeriesCollection], *, share: float = 0.7, most: int = 200, seed: int = 69421
+) -> pd.DataFrame:
+    """Share of series that are called unlike the training series, by length and spectrum alone: a row a pair.
+
+    ``learned, given, n, length, spectrum``: the collection that ``share`` of was learned from, the collection given
+    (of the same one the rest: false alarms), at most ``most`` series of it, and the shares that were warned of.
+    Rates are left aside, since most foreign series differ in them.
+    """
+    rows = []
+    drawn = {
+        name: np.random.default_rng(seed).permutation(len(collection))
+        for name, collection in collections.items()
+    }
+    for learned, own in collections.items():
+        n_known = int(share * len(own))
+        detector = OODDetector.of([own[int(place)] for place in drawn[learned][:n_known]])
+        for given, series in collections.items():
+            left = drawn[given][n_known:] if given == learned else drawn[given]
+            notes = [detector.notes(series[int(place)]) for place in left[:most]]
+            reasons = [{note.split()[1] for note in some} for some in notes]  # the recording, its spectrum
+            rows.append(
+                {
+                    "learned": learned,
+                    "given": given,
+                    "n": len(reasons),
+                    "length": float(np.mean(["recording" in words for words in reasons])),
+                    "spectrum": float(np.mean(["spectrum" in words for words in reasons])),
+                }
+            )
+    return pd.DataFrame(rows)
 
 
 def markdown(table: pd.DataFrame) -> str:
@@ -83,13 +151,15 @@ are left aside. Of the same dataset: series held out, false alarms.
 """
 
 
-def answers_of(name: str, system: str, asked: argparse.Namespace) -> pd.DataFrame:
+def answers_of(name: str, system: str, arguments: argparse.Namespace) -> pd.DataFrame:
     """Measured, or what was measured before."""
-    place = place_of(name, system, asked.out)
+    place = place_of(name, system, arguments.out)
     if not place.exists():
         parts = []
         settings = settings_of(name, system)
-        for part in held_out_answers(series_of(name, asked.root), settings, seed=SEED, device=asked.device):
+        for part in held_out_predictions(
+            series_of(name, arguments.root), settings, seed=SEED, device=arguments.device
+        ):
             parts.append(part)
             print(f"{name}, {system}: fold {len(parts)} is done", flush=True)
         with whole_file(place) as temporary:
@@ -110,28 +180,28 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="*", default=list(WINDOWS))
     parser.add_argument("--system", default=SMALL)
     parser.add_argument("--device", default="cpu")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    out = make_folder(asked.out)
+    out = make_folder(arguments.out)
     about = out / "about.md"  # written by hand: what it means, which overviews quote
     text = ABOUT + (f"\n{about.read_text('utf-8')}" if about.exists() else "")
-    for name in asked.datasets:
-        answers_of(name, asked.system, asked)
+    for name in arguments.datasets:
+        answers_of(name, arguments.system, arguments)
     for name in WINDOWS:
         for system in (SMALL, "recommended"):
             if place_of(name, system, out).exists():
-                answers = answers_of(name, system, asked)
+                answers = answers_of(name, system, arguments)
                 n_validation = answers["n_validation"].groupby(answers["fold"]).first()
                 counts = f"{n_validation.min()} to {n_validation.max()} of them for validation"
                 text += f"\n## {name}, {system}\n\n{answers['series'].nunique()} series, {counts}.\n"
                 text += f"\n{markdown(figures_of(answers))}\n\n{markdown(coverage_of(answers))}\n"
     place = out / "alarms.csv"
     if not place.exists():
-        found = alarms({name: series_of(name, asked.root) for name in WINDOWS})
+        found = alarms({name: series_of(name, arguments.root) for name in WINDOWS})
         write_text(place, found.to_csv(index=False))
     text += f"\n## Unlike recordings\n\n{UNLIKE}\n{markdown(pd.read_csv(place))}\n"
     write_text(out / "README.md", text)
-    print(f"The tables are in {asked.out / 'README.md'}")
+    print(f"The tables are in {arguments.out / 'README.md'}")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import pandas as pd
 
 from raxss._core.atomic import write_text
 from raxss.benchmark.analyses.artefacts import noisy
-from raxss.benchmark.runs import Cell, cell_of, fit_cell
+from raxss.benchmark.runs import Cell, fit_run, plan_run
 from raxss.benchmark.study import Study
 from raxss.benchmark.table import Work, opened
 from raxss.data.prepare.folder import read_prepared
@@ -53,12 +53,12 @@ def inner_cells(
             inner = replace(view, splits={seed: split})
             for name, own in settings.items():
                 changed = system.with_settings(SYSTEM, own)
-                yield name, fold, cell_of(study, inner, changed, seed, home, device=asked.device)
+                yield name, fold, plan_run(study, inner, changed, seed, home, device=asked.device)
 
 
 def figures_of(cell: Cell, *, noise: bool) -> dict[str, float]:
     """Fit, and score the inner test series."""
-    model, test = fit_cell(cell)
+    model, test = fit_run(cell)
     classes, positive = np.asarray(model.classes_), cell.view.positive
 
     def scored(series: Any) -> dict[str, float]:

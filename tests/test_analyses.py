@@ -14,19 +14,17 @@ import pytest
 from markdown_it import MarkdownIt
 from typer.testing import CliRunner
 
-import raxss.benchmark.analyses.builtin  # noqa: F401
 from raxss import RAxSSClassifier
 from raxss.benchmark.analyses.analysis import (
     ANALYSES,
     Analysis,
-    ForeignProbe,
+    ExtensionProbe,
     find_analysis,
+    importable_probe,
     register_analysis,
-    travelling,
 )
-from raxss.benchmark.analyses.builtin import analysis_for
-from raxss.benchmark.analyses.probe import Answer
-from raxss.benchmark.analyses.probing import list_analysis, run_analysis
+from raxss.benchmark.analyses.evaluation import Evaluation
+from raxss.benchmark.analyses.probing import analysis_for, list_analysis, run_analysis
 from raxss.benchmark.packed import PACKED
 from raxss.benchmark.pages.tidy import COLUMNS, NUMBERS, check_tidy, settings_in, tidy, wide
 from raxss.benchmark.study import Study
@@ -65,7 +63,7 @@ EXTERNAL = """
     from dataclasses import dataclass
     from typing import ClassVar
     from raxss.benchmark.analyses.analysis import Analysis, register_analysis
-    from raxss.benchmark.analyses.probe import Answer
+    from raxss.benchmark.analyses.evaluation import Evaluation
 
     @register_analysis("quieter")
     @dataclass(frozen=True, kw_only=True)
@@ -73,10 +71,10 @@ EXTERNAL = """
         title: ClassVar[str] = "do quieter recordings change the score?"
         gain: float = 0.5
 
-        def ask(self, asked):
-            quiet = [one.with_samples(self.gain * one.samples) for one in asked.test]
-            return [Answer(question={"gain": 1.0}, probabilities=asked.model.predict_proba(asked.test)),
-                    Answer(question={"gain": self.gain}, probabilities=asked.model.predict_proba(quiet))]
+        def evaluate(self, fitted):
+            quiet = [one.with_samples(self.gain * one.samples) for one in fitted.test]
+            return [Evaluation(settings={"gain": 1.0}, probabilities=fitted.model.predict_proba(fitted.test)),
+                    Evaluation(settings={"gain": self.gain}, probabilities=fitted.model.predict_proba(quiet))]
 """
 
 
@@ -88,12 +86,12 @@ class Offset(Analysis):
     title: ClassVar[str] = "does an offset change the score?"
     offsets: tuple[float, ...] = (0.0, 2.0)
 
-    def ask(self, asked):
+    def evaluate(self, fitted):
         return [
-            Answer(
-                question={"offset": offset},
-                probabilities=asked.model.predict_proba(
-                    [item.with_samples(item.samples + offset) for item in asked.test]
+            Evaluation(
+                settings={"offset": offset},
+                probabilities=fitted.model.predict_proba(
+                    [item.with_samples(item.samples + offset) for item in fitted.test]
                 ),
             )
             for offset in self.offsets
@@ -169,7 +167,7 @@ def test_an_analysis_gives_rows_of_the_tidy_table(finished):
     assert set(rows["analysis"]) == {name}
     assert set(rows["dataset"]) == {"synthetic"}
     assert set(rows["system"]) == {"small"}
-    assert settings_in(rows), "a row does not say what was asked"
+    assert settings_in(rows), "a row has no settings"
     assert rows["seed"].notna().any()
     assert np.isfinite(rows["value"]).any()
     assert set(rows["seed"].dropna()) <= {1, 2}
@@ -230,10 +228,10 @@ def test_settings_come_from_a_study_and_decide_the_hash(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_analysis_can_be_sent_to_another_process(name):
-    probe = travelling(find_analysis(name)(), [])
+    probe = importable_probe(find_analysis(name)(), [])
     sent = pickle.loads(pickle.dumps(probe))
     assert sent.decides() == probe.decides()
-    assert isinstance(probe, ForeignProbe) == (name == "offset")  # a class that a worker may not have yet
+    assert isinstance(probe, ExtensionProbe) == (name == "offset")  # a class that a worker may not have yet
 
 
 def test_the_help_lists_the_registry():
@@ -242,7 +240,7 @@ def test_the_help_lists_the_registry():
         assert f"{name}: {find_analysis(name).title}" in text
 
 
-def test_the_default_page_compares_with_the_first_question(tmp_path):
+def test_the_default_page_compares_with_the_first_setting(tmp_path):
     outcome = run("offset", tmp_path)
     compared = outcome.rows[outcome.rows["reference"] != ""]
     assert set(compared["reference"]) == {"offset 0.0"}
@@ -257,20 +255,13 @@ def test_the_default_page_compares_with_the_first_question(tmp_path):
 def test_an_extension_brings_an_analysis_to_the_command_line(tmp_path):
     (tmp_path / "quieter.py").write_text(textwrap.dedent(EXTERNAL))
     text = 'extensions = ["quieter.py"]\n' + textwrap.dedent(STUDY) + "\n[analysis.quieter]\ngain = 0.25\n"
-    (tmp_path / "study.toml").write_text(text)
-    asked = [
-        "analyse",
-        "quieter",
-        str(tmp_path / "study.toml"),
-        "--out",
-        str(tmp_path / "out"),
-        "--seeds",
-        "1",
-    ]
-    told = CliRunner().invoke(app, [*asked, "--device", "cpu"])
-    assert told.exit_code == 0, told.output
-    assert "1 results, 0 failed, 1 not run yet" in told.output
-    assert "0.25" in (tmp_path / "out" / "quieter" / "README.md").read_text()
+    study, out = tmp_path / "study.toml", tmp_path / "out"
+    study.write_text(text)
+    command = ["analyse", "quieter", str(study), "--out", str(out), "--seeds", "1", "--device", "cpu"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "1 results, 0 failed, 1 not run yet" in result.output
+    assert "0.25" in (out / "quieter" / "README.md").read_text()
 
 
 def test_what_is_not_registered_is_refused_with_the_nearest(tmp_path):

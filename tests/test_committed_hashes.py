@@ -12,11 +12,11 @@ import torch
 
 from raxss.benchmark import runs, table
 from raxss.benchmark.analyses import probing, robustness
-from raxss.benchmark.analyses.builtin import analysis_for
-from raxss.benchmark.analyses.probe import Probed
+from raxss.benchmark.analyses.evaluation import EvaluatedRun
+from raxss.benchmark.analyses.probing import analysis_for
 from raxss.benchmark.evaluation_set import View, is_view_of, slug
-from raxss.benchmark.packed import cells_in, facts_of, read_cell, trials_in
-from raxss.benchmark.result import CellResult
+from raxss.benchmark.packed import facts_of, read_run, runs_in, trials_in
+from raxss.benchmark.result import RunResult
 from raxss.benchmark.study import Study
 from raxss.data.series import Series, SeriesCollection
 from raxss.data.splits import Split
@@ -43,8 +43,7 @@ def study_of(folder, *, old_names=False):
 def views(folder, study):
     """The views of a study as they were: classes as the cells have them, the rest as it was noted."""
     cells = {
-        value.dataset: value
-        for value in (read_cell(place, CellResult) for place in cells_in(RESULTS / folder))
+        value.dataset: value for value in (read_run(place, RunResult) for place in runs_in(RESULTS / folder))
     }
     found = []
     for name, noted in NOTED["views"][folder].items():
@@ -82,15 +81,15 @@ def table_of(folder, monkeypatch, **options):
 def test_the_hash_of_today_finds_every_committed_cell(folder, monkeypatch):
     study, today = table_of(folder, monkeypatch)
     names = list(study.compared())
-    trials, cells = today.trials(names), today.cells(names, study.seeds)
+    trials, cells = today.trials(names), today.runs(names, study.seeds)
     assert set(trials_in(RESULTS / folder)) <= {trial.place for trial in trials}
-    assert set(cells_in(RESULTS / folder)) <= {item.place for item in cells}
+    assert set(runs_in(RESULTS / folder)) <= {item.place for item in cells}
     committed = {item.place: item for item in cells if runs.is_done(item)}
-    assert set(committed) == set(cells_in(RESULTS / folder)) != set()
+    assert set(committed) == set(runs_in(RESULTS / folder)) != set()
     for place, cell in committed.items():
         device = facts_of(place)["device"]
         assert device == "cpu" if cell.device == "cpu" else device != "cpu"
-        newer = set(cell.settings) - set(read_cell(place, CellResult).settings)
+        newer = set(cell.settings) - set(read_run(place, RunResult).settings)
         assert newer <= set(ADDED_LATER), (
             f"{newer - set(ADDED_LATER)} need a neutral value, for reruns of {place}"
         )
@@ -103,18 +102,18 @@ def test_a_study_under_old_names_has_the_same_hashes(folder, monkeypatch):
         old_study, old = table_of(folder, monkeypatch, old_names=True)
     assert old_study.text != study.text
     names, seed = list(study.compared()), study.seeds[:1]
-    before = old.cells(names, seed)
-    assert [item.place for item in before] == [cell.place for cell in today.cells(names, seed)]
+    before = old.runs(names, seed)
+    assert [item.place for item in before] == [cell.place for cell in today.runs(names, seed)]
     assert [dict(item.settings) for item in before] == [
-        dict(cell.settings) for cell in today.cells(names, seed)
+        dict(cell.settings) for cell in today.runs(names, seed)
     ]
 
 
 def test_the_hash_of_today_finds_every_committed_cell_with_a_probe(monkeypatch):
     """Of fits on fewer series the split is drawn by labels and pairs, which the predictions have."""
     study, today = table_of("bern-barcelona", monkeypatch)
-    committed = cells_in(RESULTS / "bern-barcelona" / "robustness")
-    probed = [read_cell(place, Probed).result for place in committed]
+    committed = runs_in(RESULTS / "bern-barcelona" / "robustness")
+    probed = [read_run(place, EvaluatedRun).result for place in committed]
     known = {}
     for item in probed:
         for name, label, group in zip(item.names, item.labels, item.groups, strict=True):
@@ -128,14 +127,14 @@ def test_the_hash_of_today_finds_every_committed_cell_with_a_probe(monkeypatch):
     )
     monkeypatch.setattr(robustness, "read_prepared", lambda _: collection)
     names = sorted({item.system for item in probed})
-    cells = probing._cells(analysis_for(study, "robustness"), study, today, names, study.seeds)
+    cells = probing._runs(analysis_for(study, "robustness"), study, today, names, study.seeds)
     assert {cell.place for cell in cells} == set(committed)
 
 
 def test_the_version_of_the_package_is_no_part_of_a_hash_and_that_of_results_is(monkeypatch):
     _, today = table_of("watch", monkeypatch)
-    (cell,) = today.cells(["features-forest"], [69421])
+    (cell,) = today.runs(["features-forest"], [69421])
     monkeypatch.setattr(runs, "__version__", "7.3.1")
-    assert today.cells(["features-forest"], [69421])[0].config_hash == cell.config_hash
+    assert today.runs(["features-forest"], [69421])[0].config_hash == cell.config_hash
     monkeypatch.setattr(runs, "RESULTS_VERSION", 2)
-    assert today.cells(["features-forest"], [69421])[0].config_hash != cell.config_hash
+    assert today.runs(["features-forest"], [69421])[0].config_hash != cell.config_hash

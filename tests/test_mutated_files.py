@@ -17,8 +17,8 @@ from raxss import RAxSSClassifier, Series
 from raxss._core.atomic import canonical_hash
 from raxss._core.store import seal_of, sealed
 from raxss.benchmark import packed
-from raxss.benchmark.result import FORMAT as CELL_FORMAT
-from raxss.benchmark.result import CellResult
+from raxss.benchmark.result import FORMAT as RUN_FORMAT
+from raxss.benchmark.result import RunResult
 from raxss.benchmark.study import Study
 from raxss.cli.verify import recording_meant, refuse_other_model
 from raxss.data.bids_tree import Tree
@@ -193,15 +193,15 @@ def resealed(content, seal):
 
 def test_results_of_cells(tmp_path):
     path = tmp_path / "cell.json"
-    result = CellResult(
+    result = RunResult(
         dataset="toy", system="sss", seed=1, config_hash="ab", classes=("a", "b"), positive="b", names=("s1", "s2"),
         labels=("a", "b"), groups=("g1", "g2"), probabilities=np.array([[0.9, 0.1], [0.2, 0.8]]),
     )  # fmt: skip
-    whole = json.loads(json.dumps(sealed({"format": CELL_FORMAT, **result.to_json()})))
+    whole = json.loads(json.dumps(sealed({"format": RUN_FORMAT, **result.to_json()})))
 
     def use(content):
         path.write_bytes(content)
-        found = CellResult.read(path)
+        found = RunResult.read(path)
         str(found), found.to_json()
 
     survives("cell", lambda rng: resealed(mutated_json(whole, rng), canonical_hash), use)
@@ -209,19 +209,19 @@ def test_results_of_cells(tmp_path):
 
 def test_packed_results(tmp_path):
     place = tmp_path / "cells" / "toy" / "sss-1-ab.json"
-    result = CellResult(
+    result = RunResult(
         dataset="toy", system="sss", seed=1, config_hash="ab", classes=("a", "b"), positive="b", names=("s1", "s2"),
         labels=("a", "b"), groups=("g1", "g2"), probabilities=np.array([[0.9, 0.1], [0.2, 0.8]]),
     )  # fmt: skip
     result.write(place)
-    path = packed.pack_cells(tmp_path)
+    path = packed.pack_runs(tmp_path)
     whole = path.read_bytes()
 
     def use(content):
         path.write_bytes(content)
         packed._index_of.cache_clear()  # two files of one size may be written in one tick of the clock
         packed.facts_of(place)
-        found = packed.read_cell(place, CellResult)
+        found = packed.read_run(place, RunResult)
         assert found.to_json() == result.to_json()  # what its seal lets pass is what was written
 
     survives("packed", lambda rng: mutated_bytes(whole, rng), use)

@@ -17,7 +17,7 @@ from raxss.benchmark.collect import gather
 from raxss.benchmark.evaluation_set import slug
 from raxss.benchmark.pages.overview import overview, write_overview
 from raxss.benchmark.pages.report import write_report
-from raxss.benchmark.result import CellResult
+from raxss.benchmark.result import RunResult
 from raxss.benchmark.study import Study
 from raxss.cli import app
 from raxss.errors import DataError
@@ -44,7 +44,7 @@ def cell(dataset, system, seed, strength, changes):
     labels = tuple(("yes", "no")[item % 2] for item in tested)
     logits = rng.normal(size=40) + strength * (tested % 2 == 0)
     positive = 1 / (1 + np.exp(-logits))
-    return CellResult(
+    return RunResult(
         dataset=dataset,
         system=system,
         seed=seed,

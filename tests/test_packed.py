@@ -15,9 +15,9 @@ from raxss._core import bounded_parquet
 from raxss._core.atomic import output_lock, write_json
 from raxss._core.store import sealed
 from raxss.benchmark import packed
-from raxss.benchmark.analyses.probe import Answer, Probed
-from raxss.benchmark.packed import PACKED, cells_in, facts_of, is_kept, pack_cells, read_cell, trials_in
-from raxss.benchmark.result import CellResult
+from raxss.benchmark.analyses.evaluation import EvaluatedRun, Evaluation
+from raxss.benchmark.packed import PACKED, facts_of, is_kept, pack_runs, read_run, runs_in, trials_in
+from raxss.benchmark.result import RunResult
 from raxss.errors import DataError, OutputInUseError
 from unpacked import contents, unpack
 
@@ -44,7 +44,7 @@ def result(system="sss", seed=1, *, rng=None, classes=("a", "b"), n_series=6, **
         "validation": {"auc": 1 / 3, "f1": None},
         "n_parameters": 12,
     }
-    return CellResult(**facts | changes)
+    return RunResult(**facts | changes)
 
 
 def trial(seed=1):
@@ -53,13 +53,13 @@ def trial(seed=1):
 
 def probed(seed=1):
     rng = np.random.default_rng(seed)
-    answers = tuple(
-        Answer(
-            question={"kind": "noise", "level": level}, probabilities=rng.random((6, 2)), validation=judged
+    evaluations = tuple(
+        Evaluation(
+            settings={"kind": "noise", "level": level}, probabilities=rng.random((6, 2)), validation=judged
         )
         for level, judged in ((10.0, {}), (5, {"auc": 0.25}))
     )
-    return Probed(result=result(seed=seed), answers=answers)
+    return EvaluatedRun(result=result(seed=seed), evaluations=evaluations)
 
 
 def written(folder, item, place="cells/toy/sss-1"):
@@ -101,7 +101,7 @@ def test_what_is_packed_is_written_back_as_the_same_files(tmp_path):
     study(tmp_path)
     written(tmp_path, probed(), "cells/toy/asked-1")
     before = files_in(tmp_path)
-    assert pack_cells(tmp_path) == tmp_path / PACKED
+    assert pack_runs(tmp_path) == tmp_path / PACKED
     assert set(files_in(tmp_path)) == {PACKED, "choices/toy/gru.json"}
     assert files_in(unpack(tmp_path)) == before
 
@@ -122,8 +122,8 @@ def test_probabilities_come_back_to_the_last_bit(tmp_path):
     names = tuple(f"s{k}" for k in range(len(numbers)))
     item = result(n_series=len(numbers), names=names, probabilities=numbers)
     place = written(tmp_path, item)
-    pack_cells(tmp_path)
-    assert read_cell(place, CellResult).probabilities.tobytes() == numbers.tobytes()
+    pack_runs(tmp_path)
+    assert read_run(place, RunResult).probabilities.tobytes() == numbers.tobytes()
     columns = pq.read_table(tmp_path / PACKED).to_pandas()[["p_0", "p_1"]].to_numpy()[1:]
     assert columns.tobytes() == numbers.tobytes()
     assert struct.pack("<d", -0.0) in numbers.tobytes()
@@ -135,8 +135,8 @@ def test_probabilities_come_back_to_the_last_bit(tmp_path):
 def test_classes_of_any_kind_come_back(tmp_path, classes):
     item = result(classes=classes, positive=classes[1])
     place = written(tmp_path, item)
-    pack_cells(tmp_path)
-    back = read_cell(place, CellResult)
+    pack_runs(tmp_path)
+    back = read_run(place, RunResult)
     assert (back.classes, back.labels, back.positive) == (item.classes, item.labels, item.positive)
     assert [type(label) for label in back.labels] == [type(label) for label in item.labels]
 
@@ -147,15 +147,15 @@ def test_the_same_cells_are_the_same_bytes_however_they_were_packed(tmp_path):
         written(at_once, result(seed=seed), f"cells/toy/sss-{seed}")
     for seed in (3, 1, 2):
         written(one_by_one, result(seed=seed), f"cells/toy/sss-{seed}")
-        pack_cells(one_by_one)
-    assert pack_cells(at_once).read_bytes() == (one_by_one / PACKED).read_bytes()
+        pack_runs(one_by_one)
+    assert pack_runs(at_once).read_bytes() == (one_by_one / PACKED).read_bytes()
     assert len(rows_of(at_once)) == 3 * (1 + 6)
 
 
 def test_a_table_of_predictions_is_read_with_pandas_alone(tmp_path):
     item = result()
     written(tmp_path, item)
-    pack_cells(tmp_path)
+    pack_runs(tmp_path)
     series = pq.read_table(tmp_path / PACKED).to_pandas().dropna(subset="series")
     assert (series["series"].tolist(), series["group"].tolist()) == (list(item.names), list(item.groups))
     assert [item.classes[k] for k in series["label"].astype(int)] == list(item.labels)
@@ -172,7 +172,7 @@ def test_entries_that_are_newer_than_the_table_are_packed_too(tmp_path):
     content["cell"]["later"] = {"numbers": [0.1 + 0.2, None, "é"]}
     content["answers"][0]["values"] = {"coverage": [1 / 3, 5e-324], "sizes": [[1.0], [2.0]]}
     place.write_text(json.dumps(sealed(content)))
-    pack_cells(tmp_path)
+    pack_runs(tmp_path)
     assert not place.exists()
     (rows,) = packed._packed(tmp_path).values()
     assert packed._content_of(rows) == sealed(content)
@@ -180,33 +180,33 @@ def test_entries_that_are_newer_than_the_table_are_packed_too(tmp_path):
 
 def test_a_newer_file_wins_and_is_packed_next(tmp_path):
     study(tmp_path)
-    pack_cells(tmp_path)
+    pack_runs(tmp_path)
     newer = result(window_accuracy=0.5)
     place = tmp_path / "cells" / "toy" / f"sss-1-{HASH}.json"
     newer.write(place)
     write_json(place.with_suffix(".facts.json"), {"seconds": 9})
     more = written(tmp_path, result(seed=5), "cells/toy/sss-5")
     before = contents(tmp_path)
-    assert read_cell(place, CellResult).window_accuracy == 0.5
+    assert read_run(place, RunResult).window_accuracy == 0.5
     assert facts_of(place) == {"seconds": 9}
-    assert more in cells_in(tmp_path)
-    assert len(cells_in(tmp_path)) == 3
-    pack_cells(tmp_path)
+    assert more in runs_in(tmp_path)
+    assert len(runs_in(tmp_path)) == 3
+    pack_runs(tmp_path)
     assert not place.exists()
     assert contents(tmp_path) == before
     assert [item.name for item in trials_in(tmp_path)] == [f"gru-1-1000-{HASH}.json"]
 
 
 def test_nothing_to_pack_is_nothing_written(tmp_path):
-    assert pack_cells(tmp_path) is None
+    assert pack_runs(tmp_path) is None
     assert files_in(tmp_path) == {}
     assert not is_kept(tmp_path / "cells" / "toy" / "sss-1-ab.json")
-    with pytest.raises(DataError, match=r"'sss-1-ab\.json' cannot be read as the result of a cell"):
-        read_cell(tmp_path / "cells" / "toy" / "sss-1-ab.json", CellResult)
+    with pytest.raises(DataError, match=r"'sss-1-ab\.json' cannot be read as the result of a run"):
+        read_run(tmp_path / "cells" / "toy" / "sss-1-ab.json", RunResult)
     study(tmp_path)
-    pack_cells(tmp_path)
+    pack_runs(tmp_path)
     before = files_in(tmp_path), (tmp_path / PACKED).stat().st_mtime_ns
-    pack_cells(tmp_path)
+    pack_runs(tmp_path)
     assert (files_in(tmp_path), (tmp_path / PACKED).stat().st_mtime_ns) == before
 
 
@@ -219,7 +219,7 @@ def test_errors_and_results_that_were_cut_short_stay_files(tmp_path, caplog):
     forged = written(tmp_path, result(seed=5), "cells/toy/sss-5")
     forged.write_text(forged.read_text().replace('"seed": 5', '"seed": 6'))
     with caplog.at_level(logging.WARNING):
-        pack_cells(tmp_path)
+        pack_runs(tmp_path)
     assert f"'{forged.name}' stays a file of its own" in caplog.text
     for file in (error, cut, cut.with_suffix(".facts.json"), forged, forged.with_suffix(".facts.json")):
         assert file.exists()
@@ -240,7 +240,7 @@ def test_what_does_not_fit_the_table_stays_a_file(tmp_path, unfit, caplog):
     if "names" in unfit:
         place.write_text(place.read_text().replace('"s0"', '"\\ud800"'))
     before = files_in(tmp_path)
-    pack_cells(tmp_path)
+    pack_runs(tmp_path)
     assert files_in(tmp_path) == before
     assert "stays a file of its own" in caplog.text
 
@@ -256,7 +256,7 @@ class Killed(BaseException):
 def test_a_pack_that_is_killed_while_it_writes_changes_nothing(tmp_path, monkeypatch, packed_before):
     study(tmp_path)
     if packed_before:
-        pack_cells(tmp_path)
+        pack_runs(tmp_path)
         written(tmp_path, result(seed=7), "cells/toy/sss-7")
     before = files_in(tmp_path)
 
@@ -266,7 +266,7 @@ def test_a_pack_that_is_killed_while_it_writes_changes_nothing(tmp_path, monkeyp
 
     monkeypatch.setattr(pq, "write_table", die)
     with pytest.raises(Killed):
-        pack_cells(tmp_path)
+        pack_runs(tmp_path)
     assert files_in(tmp_path) == before
 
 
@@ -286,12 +286,12 @@ def test_a_pack_that_is_killed_while_it_removes_files_loses_nothing(tmp_path, mo
     monkeypatch.setattr(packed.Path, "unlink", die)
     if n_removed < 6:
         with pytest.raises(Killed):
-            pack_cells(tmp_path)
+            pack_runs(tmp_path)
     else:
-        pack_cells(tmp_path)
+        pack_runs(tmp_path)
     monkeypatch.undo()
     assert contents(tmp_path) == before
-    pack_cells(tmp_path)
+    pack_runs(tmp_path)
     assert set(files_in(tmp_path)) == {PACKED, "choices/toy/gru.json"}
     assert contents(tmp_path) == before
 
@@ -308,7 +308,7 @@ def test_a_table_that_does_not_read_back_takes_no_place(tmp_path, monkeypatch, c
 
     monkeypatch.setattr(pq, "write_table", lossy)
     with pytest.raises(ValueError, match="does not fit its seal"):
-        pack_cells(tmp_path)
+        pack_runs(tmp_path)
     assert files_in(tmp_path) == before
 
 
@@ -316,7 +316,7 @@ def test_a_table_that_would_be_refused_is_not_written(tmp_path, monkeypatch, cap
     study(tmp_path)
     before = files_in(tmp_path)
     monkeypatch.setattr(bounded_parquet, "MAX_UNPACKED", 1000)
-    assert pack_cells(tmp_path) is None
+    assert pack_runs(tmp_path) is None
     assert files_in(tmp_path) == before
     assert "stay files of their own" in caplog.text
 
@@ -336,7 +336,7 @@ def test_two_writers_are_kept_apart(tmp_path):
     held.wait(60)
     try:
         with pytest.raises(OutputInUseError, match="'study' is being written by another thread"):
-            pack_cells(tmp_path / "study")
+            pack_runs(tmp_path / "study")
     finally:
         done.set()
         thread.join()
@@ -349,7 +349,7 @@ def test_two_writers_are_kept_apart(tmp_path):
 
 def test_a_changed_prediction_is_refused_and_other_cells_are_read(tmp_path):
     study(tmp_path)
-    pack_cells(tmp_path)
+    pack_runs(tmp_path)
     place = tmp_path / "cells" / "toy" / f"sss-1-{HASH}.json"
 
     def nudged(rows):
@@ -359,8 +359,8 @@ def test_a_changed_prediction_is_refused_and_other_cells_are_read(tmp_path):
 
     replace_rows(tmp_path, nudged)
     with pytest.raises(DataError, match=f"'{place.name}' cannot be read .* does not fit its seal"):
-        read_cell(place, CellResult)
-    read_cell(tmp_path / "cells" / "other" / f"gru-2-{HASH}.json", CellResult)
+        read_run(place, RunResult)
+    read_run(tmp_path / "cells" / "other" / f"gru-2-{HASH}.json", RunResult)
 
 
 CHANGES = {
@@ -380,33 +380,33 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_rows_that_were_changed_are_refused(tmp_path, change):
     place = written(tmp_path, result())
-    pack_cells(tmp_path)
+    pack_runs(tmp_path)
     replace_rows(tmp_path, lambda rows: [CHANGES[change](row) for row in rows])
-    with pytest.raises(DataError, match=f"'{place.name}' cannot be read as the result of a cell"):
-        read_cell(place, CellResult)
+    with pytest.raises(DataError, match=f"'{place.name}' cannot be read as the result of a run"):
+        read_run(place, RunResult)
     assert facts_of(place) in ({}, {"seconds": 0.1, "seconds_by_part": {"fit": 0.1}, "warnings": ["é"]})
 
 
 @pytest.mark.parametrize("cut", [0, 4, 200, -20, -1])
 def test_a_file_that_was_cut_short_is_refused_by_name(tmp_path, cut):
     place = written(tmp_path, result())
-    pack_cells(tmp_path)
+    pack_runs(tmp_path)
     file = tmp_path / PACKED
     file.write_bytes(file.read_bytes()[:cut])
     with pytest.raises(DataError, match=r"cells\.parquet"):
-        read_cell(place, CellResult)
+        read_run(place, RunResult)
     with pytest.raises(DataError, match=r"cells\.parquet"):
-        pack_cells(tmp_path)
+        pack_runs(tmp_path)
 
 
 def test_a_table_with_other_columns_or_a_cell_twice_is_refused(tmp_path):
     place = written(tmp_path, result())
     written(tmp_path, result(seed=2), "cells/toy/sss-2")
-    pack_cells(tmp_path)
+    pack_runs(tmp_path)
     whole = (tmp_path / PACKED).read_bytes()
     replace_rows(tmp_path, lambda rows: [*rows, rows[0]])
-    with pytest.raises(DataError, match="has a cell twice"):
-        read_cell(place, CellResult)
+    with pytest.raises(DataError, match="has a run twice"):
+        read_run(place, RunResult)
     (tmp_path / PACKED).write_bytes(whole)
     table = pq.read_table(tmp_path / PACKED)
     for other in (
@@ -416,12 +416,12 @@ def test_a_table_with_other_columns_or_a_cell_twice_is_refused(tmp_path):
     ):
         pq.write_table(other, tmp_path / PACKED)
         with pytest.raises(DataError, match="has other columns"):
-            read_cell(place, CellResult)
+            read_run(place, RunResult)
 
 
 def test_a_table_that_would_fill_the_memory_is_refused(tmp_path):
     place = written(tmp_path, result())
-    pack_cells(tmp_path)
+    pack_runs(tmp_path)
     table = pq.read_table(tmp_path / PACKED)
     n = 3_000_000
     columns = {field.name: pa.nulls(n, field.type) for field in table.schema}
@@ -429,13 +429,13 @@ def test_a_table_that_would_fill_the_memory_is_refused(tmp_path):
     pq.write_table(pa.table(columns, schema=table.schema), tmp_path / PACKED)
     assert (tmp_path / PACKED).stat().st_size < 1_000_000
     with pytest.raises(DataError, match="would unpack to"):
-        read_cell(place, CellResult)
+        read_run(place, RunResult)
 
 
 def test_a_cell_is_found_anew_when_the_packed_file_changes(tmp_path):
     place = written(tmp_path, result())
-    pack_cells(tmp_path)
-    assert read_cell(place, CellResult).window_accuracy == 2 / 3
+    pack_runs(tmp_path)
+    assert read_run(place, RunResult).window_accuracy == 2 / 3
     dataclasses.replace(result(), window_accuracy=0.25).write(place)
-    pack_cells(tmp_path)
-    assert read_cell(place, CellResult).window_accuracy == 0.25
+    pack_runs(tmp_path)
+    assert read_run(place, RunResult).window_accuracy == 0.25

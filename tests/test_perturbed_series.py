@@ -12,7 +12,7 @@ from raxss import RAxSSClassifier, Series
 from raxss.benchmark.analyses.faithfulness import Faithfulness, another_seed, with_seed
 from raxss.benchmark.analyses.mil_adapter import MILModelAdapter
 from raxss.benchmark.baselines.mil import MILClassifier
-from raxss.benchmark.runs import cell_of, fit_cell
+from raxss.benchmark.runs import fit_run, plan_run
 from raxss.benchmark.study import Study
 from raxss.benchmark.table import Work, opened
 from raxss.explain.faithfulness import perturbed_series as many_copies
@@ -222,12 +222,12 @@ def test_another_seed_changes_weights_but_neither_split_nor_cell(tmp_path):
     study = Study.from_toml(STUDY)
     with opened(study, tmp_path, Work(device="cpu"), None) as table:
         view, system = table.rows(["small"])[0]
-        cell, next_cell = (cell_of(study, view, system, seed, tmp_path) for seed in (1, 2))
+        cell, next_cell = (plan_run(study, view, system, seed, tmp_path) for seed in (1, 2))
         other = with_seed(cell, another_seed(study, 1))
         assert (other.seed, other.split) == (2, cell.split)
         # the table's second seed is another fold
         assert next_cell.split.test.tolist() != cell.split.test.tolist()
-        assert cell_of(study, view, system, 1, tmp_path).config_hash == cell.config_hash
-        (model, test), (second, same) = fit_cell(cell), fit_cell(other)
+        assert plan_run(study, view, system, 1, tmp_path).config_hash == cell.config_hash
+        (model, test), (second, same) = fit_run(cell), fit_run(other)
         assert test.names == same.names
         assert digest_of(model.backbone_) != digest_of(second.backbone_)

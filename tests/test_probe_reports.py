@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from raxss.benchmark.analyses.probe import Answer, Probed
+from raxss.benchmark.analyses.evaluation import EvaluatedRun, Evaluation
 from raxss.benchmark.analyses.reweighting import Cross, twins
 from raxss.benchmark.analyses.reweighting_analysis import (
     Reweighting,
@@ -19,7 +19,7 @@ from raxss.benchmark.analyses.reweighting_analysis import (
 from raxss.benchmark.analyses.robustness import LEVELS, Robustness
 from raxss.benchmark.analyses.robustness import sentences as robust_sentences
 from raxss.benchmark.pages.tidy import headline
-from raxss.benchmark.result import CellResult
+from raxss.benchmark.result import RunResult
 from raxss.benchmark.statistics import paired_bootstrap
 
 REWEIGHTING, ROBUSTNESS = Reweighting(), Robustness()
@@ -29,7 +29,7 @@ N = 40
 
 def cell(system="recommended", seed=1, dataset="toy"):
     names = tuple(f"{seed}-{k}" for k in range(N))
-    return CellResult(
+    return RunResult(
         dataset=dataset, system=system, seed=seed, fold=str(seed), config_hash="ab", classes=("a", "b"),
         positive="b", names=names, labels=("a", "b") * (N // 2), groups=names, probabilities=scores(0.5, seed),
         split={"description": "5 folds by recording"},
@@ -50,11 +50,11 @@ def reweighed(signal_of, seed=1, validation_of=lambda question: {}, **about):
         {name: None if value != value else value for name, value in entry.items()}
         for entry in CROSS.rows().to_dict("records")
     ]
-    answers = tuple(
-        Answer(question=item, probabilities=scores(signal_of(item), seed), validation=validation_of(item))
+    evaluations = tuple(
+        Evaluation(settings=item, probabilities=scores(signal_of(item), seed), validation=validation_of(item))
         for item in questions
     )
-    return Probed(result=cell(seed=seed, **about), answers=answers)
+    return EvaluatedRun(result=cell(seed=seed, **about), evaluations=evaluations)
 
 
 def tables_of(probed, n_resamples=50, analysis=REWEIGHTING):
@@ -88,9 +88,9 @@ def compared(planted):
 
 def test_each_difference_is_that_of_two_systems(planted, compared):
     results = [
-        item.answer_as_result(place, name_of(answer.question))
+        item.as_result(place, name_of(answer.settings))
         for item in planted
-        for place, answer in enumerate(item.answers)
+        for place, answer in enumerate(item.evaluations)
     ]
     asked = {"space": "signal", "exclusion": 0.5, "pooling": "mean", "smoothing": 0.0}
     uniform = name_of({**asked, "weighting": "uniform", "temperature": None})
@@ -118,11 +118,13 @@ def test_one_sample_and_one_window_of_exclusion_have_uniform_weights_of_their_ow
         {name: None if value != value else value for name, value in item.items()}
         for item in cross.rows().to_dict("records")
     ]
-    answers = tuple(
-        Answer(question=entry, probabilities=scores(0.2 if isinstance(entry["exclusion"], int) else 0.9, 1))
+    evaluations = tuple(
+        Evaluation(
+            settings=entry, probabilities=scores(0.2 if isinstance(entry["exclusion"], int) else 0.9, 1)
+        )
         for entry in questions
     )
-    table = tables_of([Probed(result=cell(), answers=answers)])["comparisons"]
+    table = tables_of([EvaluatedRun(result=cell(), evaluations=evaluations)])["comparisons"]
     assert set(table["exclusion"]) == {"1", "1.0"}
     assert (table["difference"] == 0).all()  # in each block all weights do equally well
 
@@ -176,7 +178,7 @@ def test_validation_chooses_and_never_a_twin():
         return {"auc": 1.0 if twin else 0.9 if best else 0.5, "brier": 0.2}
 
     probed = reweighed(informative, validation_of=judged)
-    chosen = probed.answers[pick(probed, "auc")].question
+    chosen = probed.evaluations[pick(probed, "auc")].settings
     assert (chosen["weighting"], chosen["temperature"], chosen["exclusion"]) == ("support", 0.05, 0.5)
 
 
@@ -185,10 +187,10 @@ def test_ties_go_to_the_lower_brier_score_and_then_to_equal_weights():
         return {"auc": 0.9, "brier": 0.1 if question["pooling"] == "logit" else 0.2}
 
     probed = reweighed(informative, validation_of=tied)
-    chosen = probed.answers[pick(probed, "auc")].question
+    chosen = probed.evaluations[pick(probed, "auc")].settings
     assert (chosen["weighting"], chosen["pooling"]) == ("uniform", "logit")
     unjudged = reweighed(informative)
-    assert unjudged.answers[pick(unjudged, "auc")].question["weighting"] == "uniform"
+    assert unjudged.evaluations[pick(unjudged, "auc")].settings["weighting"] == "uniform"
 
 
 def test_what_was_chosen_is_told_with_what_it_gives_on_test():
@@ -249,14 +251,14 @@ def spoiled(system, seed, strength_of):
     """A fit that was asked about all conditions; ``strength_of(kind, level, weights)``."""
     weights = ["own"] if system == "sss" else ["own", "uniform"]
     conditions = [(kind, level) for kind, levels in LEVELS.items() for level in levels]
-    answers = tuple(
-        Answer(
-            question={"kind": kind, "level": level, "weights": item},
+    evaluations = tuple(
+        Evaluation(
+            settings={"kind": kind, "level": level, "weights": item},
             probabilities=scores(strength_of(kind, level, item), seed),
         )
         for (kind, level), item in itertools.product(conditions, weights)
     )
-    return Probed(result=cell(system, seed), answers=answers)
+    return EvaluatedRun(result=cell(system, seed), evaluations=evaluations)
 
 
 def saves_from_drift(kind, level, weights):
@@ -322,7 +324,7 @@ def test_without_sss_only_uniform_weights_are_compared(saved):
     [(("a", "b"), (), "auc"), (("a", "b", "c"), ("a", "b"), "f1"), (("a", "b", "c"), (), "accuracy")],
 )
 def test_the_figure_is_the_one_that_a_study_of_such_classes_is_about(classes, f1_classes, expected):
-    result = CellResult(
+    result = RunResult(
         dataset="d", system="s", seed=1, config_hash="", classes=classes, f1_classes=f1_classes, names=(),
         labels=(), groups=(), probabilities=np.zeros((0, len(classes))),
     )  # fmt: skip

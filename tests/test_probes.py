@@ -1,4 +1,4 @@
-"""Many questions of one fit: each answer against the model asked alone, and a whole study of them."""
+"""Evaluations of one fit under many settings against single predictions, and analyses of a whole study."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 from raxss import RAxSSClassifier, Series, SeriesCollection
-from raxss.benchmark.analyses.probe import Answer, Asked, Probed
+from raxss.benchmark.analyses.evaluation import EvaluatedRun, Evaluation, FittedModel
 from raxss.benchmark.analyses.probing import of_kinds, run_analysis
 from raxss.benchmark.analyses.reweighting import Cross, reweigh, weighed
 from raxss.benchmark.analyses.reweighting_analysis import Reweighting
@@ -29,9 +29,9 @@ from raxss.benchmark.analyses.robustness import (
     with_fewer_groups,
 )
 from raxss.benchmark.evaluation_set import views_of
-from raxss.benchmark.packed import cells_in, read_cell
-from raxss.benchmark.result import CellResult
-from raxss.benchmark.runs import answered, cell_of, is_done
+from raxss.benchmark.packed import read_run, runs_in
+from raxss.benchmark.result import RunResult
+from raxss.benchmark.runs import evaluated, is_done, plan_run
 from raxss.benchmark.study import Study
 from raxss.benchmark.table import Work, run_table
 from raxss.cli import app
@@ -77,11 +77,11 @@ def fitted():
     return model, series[12:18], series[18:]
 
 
-def asked_of(fitted, **settings):
+def evaluated_on(fitted, **settings):
     model, validation, test = fitted
     bare = SeriesCollection(Series(item.samples, rate=item.rate, name=item.name) for item in test)
     about = {"validation": validation, "positive": "slow", "window_length": 32}
-    return Asked(model=model, test=bare, **about | settings)
+    return FittedModel(model=model, test=bare, **about | settings)
 
 
 # Weights without another fit
@@ -107,8 +107,10 @@ def test_a_gate_is_asked_for_only_where_it_is_used(rng):
     assert_allclose(gated, model.predict_proba(series[12:]), atol=1e-12)
     assert_allclose(uniform, model.set_params(weighting="uniform").predict_proba(series[12:]), atol=1e-12)
     model.set_params(weighting="gated")
-    asked = Asked(model=model, test=series[12:], validation=series[12:])
-    kinds = {item.question["weighting"] for item in Reweighting(cross=Cross(temperatures=[0.1])).ask(asked)}
+    gated = FittedModel(model=model, test=series[12:], validation=series[12:])
+    kinds = {
+        item.settings["weighting"] for item in Reweighting(cross=Cross(temperatures=[0.1])).evaluate(gated)
+    }
     assert {"gated", "gated-inverse", "gated-shuffled", "support", "uniform"} <= kinds
 
 
@@ -174,12 +176,12 @@ def test_weights_cannot_save_a_series_whose_spoiled_windows_are_the_ones_that_ag
 def test_the_answer_to_a_condition_is_the_prediction_of_spoiled_series(fitted):
     model, _, test = fitted
     conditions = (("clean", 0.0), ("mixed", 0.35), ("noise", 5.0), ("shortened", 0.5))
-    answers = Robustness(conditions=conditions).ask(asked_of(fitted))
+    answers = Robustness(conditions=conditions).evaluate(evaluated_on(fitted))
     assert len(answers) == 8
     for answer in answers:
-        kind, level = answer.question["kind"], answer.question["level"]
+        kind, level = answer.settings["kind"], answer.settings["level"]
         spoiled = [changed(item, kind, level, window_length=32) for item in test]
-        weighting = "support" if answer.question["weights"] == "own" else "uniform"
+        weighting = "support" if answer.settings["weights"] == "own" else "uniform"
         expected = model.set_params(weighting=weighting).predict_proba(SeriesCollection(spoiled))
         model.set_params(weighting="support")
         assert_allclose(answer.probabilities, expected, atol=1e-12)
@@ -188,12 +190,12 @@ def test_the_answer_to_a_condition_is_the_prediction_of_spoiled_series(fitted):
 def test_a_model_with_equal_weights_answers_once_a_condition(fitted):
     model, _, _ = fitted
     model.set_params(weighting="uniform")
-    answers = Robustness().ask(asked_of(fitted))
+    answers = Robustness().evaluate(evaluated_on(fitted))
     model.set_params(weighting="support")
-    assert [(answer.question["kind"], answer.question["level"]) for answer in answers] == list(
+    assert [(answer.settings["kind"], answer.settings["level"]) for answer in answers] == list(
         conditions_at_test()
     )
-    assert {answer.question["weights"] for answer in answers} == {"own"}
+    assert {answer.settings["weights"] for answer in answers} == {"own"}
 
 
 def test_the_conditions_are_those_that_were_asked_for():
@@ -212,13 +214,13 @@ def test_the_conditions_are_those_that_were_asked_for():
 def test_every_setting_is_answered_for_test_and_judged_on_validation(fitted):
     model, validation, test = fitted
     cross = Cross(temperatures=(0.05, 0.5), smoothings=(0.0, 0.3))
-    answers = Reweighting(cross=cross).ask(asked_of(fitted))
+    answers = Reweighting(cross=cross).evaluate(evaluated_on(fitted))
     tested, judged = (reweigh(model, part, cross, positive="slow") for part in (test, validation))
     rows = cross.rows()
     assert len(answers) == len(rows)
     for place in (0, 7, len(rows) - 1):
         answer = answers[place]
-        assert answer.question["pooling"] == rows["pooling"][place]
+        assert answer.settings["pooling"] == rows["pooling"][place]
         expected = tested.filter(like="probability_").to_numpy()[place :: len(rows)]
         assert_array_equal(answer.probabilities, expected)
         slow = judged["probability_slow"].to_numpy()[place :: len(rows)]
@@ -228,8 +230,8 @@ def test_every_setting_is_answered_for_test_and_judged_on_validation(fitted):
 
 
 def test_without_a_validation_part_nothing_is_judged(fitted):
-    none = asked_of(fitted, validation=SeriesCollection([]))
-    assert all(not item.validation for item in Reweighting(cross=Cross(temperatures=(0.1,))).ask(none))
+    none = evaluated_on(fitted, validation=SeriesCollection([]))
+    assert all(not item.validation for item in Reweighting(cross=Cross(temperatures=(0.1,))).evaluate(none))
 
 
 # Few training series
@@ -264,7 +266,7 @@ def test_a_probe_changes_the_hash_and_its_absence_does_not(view, tmp_path):
     study, whole = view
     system = study.compared()["sss"]
     plain, again, probed, other = (
-        cell_of(study, whole, system, 1, tmp_path, probe=probe)
+        plan_run(study, whole, system, 1, tmp_path, probe=probe)
         for probe in (None, None, Reweighting(), Reweighting(cross=Cross(temperatures=[0.1])))
     )
     assert plain.config_hash == again.config_hash
@@ -275,22 +277,22 @@ def test_a_probe_changes_the_hash_and_its_absence_does_not(view, tmp_path):
 
 
 def test_answers_are_read_back_to_the_bit_and_damage_is_noticed(tmp_path, rng):
-    result = CellResult(
+    result = RunResult(
         dataset="d", system="s", seed=1, config_hash="ab", classes=("a", "b"), names=("x", "y"), labels=("a", "b"),
         groups=("x", "y"), probabilities=rng.random((2, 2)),
     )  # fmt: skip
-    answer = Answer(
-        question={"level": 0.1, "t": None}, probabilities=rng.random((2, 2)), validation={"auc": 1.0}
+    answer = Evaluation(
+        settings={"level": 0.1, "t": None}, probabilities=rng.random((2, 2)), validation={"auc": 1.0}
     )
     place = tmp_path / "one.json"
-    Probed(result=result, answers=(answer,)).write(place)
-    back = Probed.read(place)
-    assert back.answers[0].question == answer.question
-    assert_array_equal(back.answers[0].probabilities, answer.probabilities)
+    EvaluatedRun(result=result, evaluations=(answer,)).write(place)
+    back = EvaluatedRun.read(place)
+    assert back.evaluations[0].settings == answer.settings
+    assert_array_equal(back.evaluations[0].probabilities, answer.probabilities)
     assert_array_equal(back.result.probabilities, result.probabilities)
     place.write_text(place.read_text().replace('"level":0.1', '"level":0.2'))
     with pytest.raises(DataError, match=r"'one\.json' cannot be read .* does not fit its seal"):
-        Probed.read(place)
+        EvaluatedRun.read(place)
 
 
 # A whole study
@@ -373,23 +375,23 @@ def test_a_study_is_spoiled(finished):
 def test_a_fit_that_is_asked_is_the_fit_of_the_table(finished, tmp_path):
     _, study, out = finished
     table = run_table(Study.read(study), tmp_path, work=CPU, only=["sss"], seeds=[1])
-    (place,) = [cell for cell in cells_in(out / "reweighting") if cell.match("sss-1-*.json")]
-    assert_array_equal(read_cell(place, Probed).result.probabilities, table.results[0].probabilities)
+    (place,) = [cell for cell in runs_in(out / "reweighting") if cell.match("sss-1-*.json")]
+    assert_array_equal(read_run(place, EvaluatedRun).result.probabilities, table.results[0].probabilities)
 
 
 def test_what_was_lost_is_answered_again_with_the_same_bytes(finished, tmp_path):
     _, study, out = finished
-    for question in ("reweighting", "robustness"):
-        before = files_in(out / question)
+    for analysis in ("reweighting", "robustness"):
+        before = files_in(out / analysis)
         cells = [item for item in before if item.startswith("cells")]
-        unpack(out / question)
-        (out / question / cells[0]).unlink()
-        damaged = out / question / cells[-1]
+        unpack(out / analysis)
+        (out / analysis / cells[0]).unlink()
+        damaged = out / analysis / cells[-1]
         damaged.write_bytes(damaged.read_bytes()[:500])
-        seeds = [1] if question == "robustness" else []
-        outcome = run_analysis(question, Study.read(study), out, work=CPU, seeds=seeds)
+        seeds = [1] if analysis == "robustness" else []
+        outcome = run_analysis(analysis, Study.read(study), out, work=CPU, seeds=seeds)
         assert outcome.n_run == 2
-        assert files_in(out / question) == before
+        assert files_in(out / analysis) == before
 
 
 @pytest.mark.slow
@@ -447,6 +449,6 @@ def test_systems_without_windows_cannot_be_asked(finished, tmp_path):
 
 def test_a_cell_with_a_probe_is_done_when_its_answers_are_there(view, tmp_path):
     study, whole = view
-    cell = cell_of(study, whole, study.compared()["sss"], 1, tmp_path, probe=Reweighting())
+    cell = plan_run(study, whole, study.compared()["sss"], 1, tmp_path, probe=Reweighting())
     assert not is_done(cell)
-    assert answered(cell) is None
+    assert evaluated(cell) is None

@@ -17,7 +17,7 @@ from raxss.benchmark.pages.files import read_table
 from raxss.benchmark.pages.markdown import plain
 from raxss.benchmark.pages.page import make_page
 from raxss.benchmark.pages.report import plot_systems, tables_of, write_report
-from raxss.benchmark.result import CellResult
+from raxss.benchmark.result import RunResult
 from raxss.benchmark.statistics import COMPARED, paired_bootstrap
 from raxss.errors import OutputError
 from raxss.metrics import METRICS, score
@@ -45,7 +45,7 @@ def cell(rng, system="sss", *, strength=1.0, seed=SEEDS[0], tested=None, classes
         "probabilities": probabilities,
         "split": {"description": "pair", "leaky": False, "balance": "none"},
     }
-    return CellResult(**facts | changes)
+    return RunResult(**facts | changes)
 
 
 @pytest.fixture
@@ -596,7 +596,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, rng):
 
 def test_the_board_shows_names_as_they_are():
     board = LiveTable("a [/x] b :smile:", {"[red]sss[/]": 2, "c [/y]": 1})
-    board.tell("c [/y]", failed=True)
+    board.count("c [/y]", failed=True)
     console = Console(width=100)
     with console.capture() as drawn:
         console.print(board._drawn())

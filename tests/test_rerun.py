@@ -14,7 +14,7 @@ from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 from typer.testing import CliRunner
 
 from raxss.benchmark.rerun import Rerun, rerun
-from raxss.benchmark.result import CellResult
+from raxss.benchmark.result import RunResult
 from raxss.benchmark.study import Study
 from raxss.benchmark.table import Work, run_table
 from raxss.cli import app
@@ -115,7 +115,7 @@ def test_predictions_that_were_changed_are_caught_by_their_seal(committed):
 def forged(folder, n_swapped):
     """Predictions, seal and table that fit each other and are not those of the fit."""
     place = place_of(folder, "trees", 1)
-    result = CellResult.read(place)
+    result = RunResult.read(place)
     probabilities = result.probabilities.copy()
     probabilities[:n_swapped] = probabilities[:n_swapped, ::-1]
     result = dataclasses.replace(result, probabilities=probabilities)
@@ -171,7 +171,7 @@ def test_the_committed_settings_win_over_todays_and_that_is_told(committed):
 def older(folder, system, change):
     """Write other settings into a committed cell, as an earlier version would have."""
     place = place_of(folder, system, 1)
-    result = CellResult.read(place)
+    result = RunResult.read(place)
     settings = dict(result.settings)
     change(settings)
     dataclasses.replace(result, settings=settings).write(place)

@@ -6,14 +6,14 @@ import json
 import numpy as np
 import pytest
 
-from raxss.benchmark.result import CellResult
+from raxss.benchmark.result import RunResult
 from raxss.errors import DataError
 
 
 @pytest.fixture
 def result(rng):
     probability = rng.random(5)
-    return CellResult(
+    return RunResult(
         dataset="toy",
         system="sss",
         seed=69421,
@@ -35,7 +35,7 @@ def result(rng):
 
 def test_a_result_is_read_as_it_was_written(tmp_path, result):
     result.write(tmp_path / "a.json")
-    read = CellResult.read(tmp_path / "a.json")
+    read = RunResult.read(tmp_path / "a.json")
     assert np.array_equal(read.probabilities, result.probabilities)  # to the last bit
     for name in ("dataset", "system", "seed", "fold", "classes", "positive", "names", "labels", "groups"):
         assert getattr(read, name) == getattr(result, name)
@@ -48,15 +48,15 @@ def test_what_was_done_to_the_data_is_written_where_something_was(tmp_path, resu
     assert not {"f1_classes", "changes"} & json.loads((tmp_path / "plain.json").read_text()).keys()
     changed = dataclasses.replace(result, f1_classes=(0, 1), changes={"crop": [0.2, 1.0], "seed": 7})
     changed.write(tmp_path / "changed.json")
-    read = CellResult.read(tmp_path / "changed.json")
+    read = RunResult.read(tmp_path / "changed.json")
     assert (read.f1_classes, read.changes) == ((0, 1), {"crop": [0.2, 1.0], "seed": 7})
-    assert CellResult.read(tmp_path / "plain.json").f1_classes == ()
+    assert RunResult.read(tmp_path / "plain.json").f1_classes == ()
 
 
 def test_the_same_result_gives_the_same_bytes(tmp_path, result):
     for name in ("a", "b"):
         result.write(tmp_path / f"{name}.json")
-    CellResult.read(tmp_path / "a.json").write(tmp_path / "c.json")
+    RunResult.read(tmp_path / "a.json").write(tmp_path / "c.json")
     assert len({(tmp_path / f"{name}.json").read_bytes() for name in "abc"}) == 1
 
 
@@ -66,7 +66,7 @@ def test_a_file_cut_short_anywhere_is_refused_by_name(tmp_path, result):
     for length in range(0, len(content) - 2, 41):  # without its last line break it is still whole
         (tmp_path / "cut.json").write_bytes(content[:length])
         with pytest.raises(DataError, match=r"'cut\.json' cannot be read"):
-            CellResult.read(tmp_path / "cut.json")
+            RunResult.read(tmp_path / "cut.json")
 
 
 @pytest.mark.parametrize(
@@ -82,11 +82,11 @@ def test_a_changed_file_is_refused(tmp_path, result, change, told):
     content = json.loads((tmp_path / "a.json").read_text())
     (tmp_path / "a.json").write_text(json.dumps(content | change))
     with pytest.raises(DataError, match=told):
-        CellResult.read(tmp_path / "a.json")
+        RunResult.read(tmp_path / "a.json")
 
 
 @pytest.mark.parametrize("content", ["[]", "null", "{}", '{"seal": 1, "format": "raxss cell 1"}', "\ud800"])
 def test_what_is_no_result_is_refused(tmp_path, content):
     (tmp_path / "a.json").write_bytes(content.encode("utf-8", "surrogatepass"))
     with pytest.raises(DataError, match=r"a\.json"):
-        CellResult.read(tmp_path / "a.json")
+        RunResult.read(tmp_path / "a.json")

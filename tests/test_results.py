@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
-from raxss.benchmark.packed import cells_in, read_cell
-from raxss.benchmark.result import CellResult
+from raxss.benchmark.packed import read_run, runs_in
+from raxss.benchmark.result import RunResult
 from raxss.benchmark.systems import SYSTEMS
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -29,8 +29,8 @@ def test_every_system_has_five_folds_of_every_main_dataset_with_its_time(folder)
 def test_each_row_is_what_scikit_learn_makes_of_its_predictions(folder):
     table = pd.read_csv(RESULTS / folder / "results.csv")
     cells = {}
-    for place in cells_in(RESULTS / folder):
-        item = read_cell(place, CellResult)  # its seal is looked at
+    for place in runs_in(RESULTS / folder):
+        item = read_run(place, RunResult)  # its seal is looked at
         cells[item.dataset, item.system, item.seed, item.config_hash] = item
     assert len(cells) == len(table) > 0
     for row in table.itertuples():

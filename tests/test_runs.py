@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from raxss.benchmark.evaluation_set import bootstrap_groups, check_windows, views_of
-from raxss.benchmark.result import CellResult
-from raxss.benchmark.runs import cell_of, done, run_cell
+from raxss.benchmark.result import RunResult
+from raxss.benchmark.runs import done, execute, plan_run
 from raxss.benchmark.study import Study
 from raxss.benchmark.systems import SYSTEMS
 from raxss.data.plan import CollectionPlan, RecordingPlan, SeriesPlan
@@ -331,7 +331,9 @@ def test_a_bootstrap_draws_patients_even_where_channels_were_split(data):
 def cell(folder, system="all-positive", seed=1, *, text="", out="out", device="cpu", **options):
     study = study_of(folder, text)
     (view,) = views_of(study, folder.parent / out / "data")
-    return cell_of(study, view, study.compared()[system], seed, folder.parent / out, device=device, **options)
+    return plan_run(
+        study, view, study.compared()[system], seed, folder.parent / out, device=device, **options
+    )
 
 
 def test_the_hash_is_of_everything_that_decides_the_numbers(data, tmp_path):
@@ -374,7 +376,7 @@ def test_a_system_whose_numbers_changed_gets_new_cells_and_no_other_does(data):
     study = study_of(data)
     (view,) = views_of(study, data.parent / "out" / "data")
     before, after = (
-        cell_of(study, view, dataclasses.replace(SYSTEMS["sss"], revision=item), 1, data.parent).config_hash
+        plan_run(study, view, dataclasses.replace(SYSTEMS["sss"], revision=item), 1, data.parent).config_hash
         for item in (0, 1)
     )
     assert before == cell(data, "sss").config_hash
@@ -398,7 +400,7 @@ def test_only_systems_that_may_use_an_extension_depend_on_it(data):
 @pytest.fixture(scope="module")
 def ran(data):
     item = cell(data, "sss", out="ran")
-    return item, run_cell(item)
+    return item, execute(item)
 
 
 def test_a_result_says_what_it_is_about(data, ran):
@@ -444,7 +446,7 @@ def test_a_system_that_chooses_nothing_learns_from_the_validation_part_too(data)
     from raxss import RAxSSClassifier
 
     item = cell(data, "recommended", out="all")
-    result = run_cell(item)
+    result = execute(item)
     train, validation, test = item.split.parts(read_prepared(data))
     settings = {"window_length": 40, "stride": 20, "max_epochs": 1, "random_state": 1, "device": "cpu"}
     before = torch.get_num_threads()
@@ -474,7 +476,7 @@ def test_a_variant_that_asks_the_validation_part_does_not_learn_from_it(data, se
 def test_a_second_run_writes_the_same_bytes(data, ran):
     item, _ = ran
     again = cell(data, "sss", out="again")
-    run_cell(again)
+    execute(again)
     assert again.place != item.place
     assert again.place.read_bytes() == item.place.read_bytes()
 
@@ -511,7 +513,7 @@ def test_labels_of_the_test_part_never_reach_a_model(system, tmp_path):
     folder = hospital(tmp_path / "b" / "prepared", labels=swapped)
     view = dataclasses.replace(item.view, folder=folder, content=read_prepared(folder).collection_hash)
     other = dataclasses.replace(item, view=view, place=tmp_path / "other.json")
-    first, second = run_cell(item), run_cell(other)
+    first, second = execute(item), execute(other)
     assert first.names == second.names
     assert all(a != b for a, b in zip(first.labels, second.labels, strict=True))
     assert np.array_equal(first.probabilities, second.probabilities)
@@ -525,10 +527,10 @@ def test_a_trial_never_opens_the_test_part(tmp_path):
     folder = hospital(tmp_path / "b" / "prepared", loud=loud)
     view = dataclasses.replace(item.view, folder=folder, content=read_prepared(folder).collection_hash)
     other = dataclasses.replace(item, view=view, place=tmp_path / "other.json")
-    run_cell(item)
-    run_cell(other)
+    execute(item)
+    execute(other)
     assert item.place.read_bytes() == other.place.read_bytes()
-    read = CellResult.read(item.place)
+    read = RunResult.read(item.place)
     assert (read.names, read.labels, read.groups, read.window_accuracy) == ((), (), (), None)
     assert read.validation
 
@@ -540,13 +542,13 @@ def test_a_part_with_one_class_has_no_figure_and_says_so(data):
     splits = {1: dataclasses.replace(item.split, test=ill)}
     weak = dataclasses.replace(item, view=dataclasses.replace(item.view, splits=splits))
     with pytest.raises(LabelError, match=r"the test part has one class only, 'ill' \(split: patient\)"):
-        run_cell(weak)
+        execute(weak)
 
 
 def test_data_that_changed_meanwhile_is_noticed(data):
     item = cell(data)
     with pytest.raises(DataError, match="'prepared' changed after the study began"):
-        run_cell(dataclasses.replace(item, view=dataclasses.replace(item.view, content="0" * 64)))
+        execute(dataclasses.replace(item, view=dataclasses.replace(item.view, content="0" * 64)))
 
 
 def test_a_cell_leaves_the_global_generators_as_they_were(data):
@@ -555,6 +557,6 @@ def test_a_cell_leaves_the_global_generators_as_they_were(data):
     expected = torch.rand(3), np.random.rand(3)  # noqa: NPY002
     torch.manual_seed(7)
     np.random.seed(7)  # noqa: NPY002
-    run_cell(cell(data, out="generators"))
+    execute(cell(data, out="generators"))
     assert torch.equal(torch.rand(3), expected[0])
     assert np.array_equal(np.random.rand(3), expected[1])  # noqa: NPY002

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from raxss.benchmark.runs import run_cell
+from raxss.benchmark.runs import execute
 from raxss.benchmark.systems import SYSTEMS
 from raxss.data.prepare import read_prepared
 from test_runs import cell, hospital
@@ -38,8 +38,8 @@ def test_labels_of_the_test_part_never_reach_a_system(system, tmp_path):
     swapped = {series.name: {"ill": "well", "well": "ill"}[series.label] for series in tested}
     folder = hospital(tmp_path / "b" / "prepared", labels=swapped)
     view = dataclasses.replace(item.view, folder=folder, content=read_prepared(folder).collection_hash)
-    first = run_cell(item)
-    second = run_cell(dataclasses.replace(item, view=view, place=tmp_path / "other.json"))
+    first = execute(item)
+    second = execute(dataclasses.replace(item, view=view, place=tmp_path / "other.json"))
     assert all(a != b for a, b in zip(first.labels, second.labels, strict=True))
     assert np.array_equal(first.probabilities, second.probabilities)
     assert first.validation == second.validation

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy.stats import friedmanchisquare, norm
 
-from raxss.benchmark.result import CellResult
+from raxss.benchmark.result import RunResult
 from raxss.benchmark.statistics import (
     COMPARED,
     critical_difference,
@@ -27,7 +27,7 @@ from raxss.metrics import score
 
 def cell(system, labels, p, groups, *, seed=1, fold=None, names=None, dataset="toy"):
     p = np.asarray(p, dtype=float)
-    return CellResult(
+    return RunResult(
         dataset=dataset,
         system=system,
         seed=seed,
@@ -74,7 +74,7 @@ def correlated_cells(rng, right, n_groups=60, n_tested=40, same=0.9):
 def apart(cells):
     """The same results, as if every series were a group of its own."""
     return [
-        CellResult(
+        RunResult(
             **{name: getattr(item, name) for name in item.__dataclass_fields__} | {"groups": item.names}
         )
         for item in cells
@@ -350,9 +350,9 @@ def test_systems_that_always_tie_are_one_clique():
 
 
 def test_too_little_for_ranks_is_refused_with_its_numbers():
-    with pytest.raises(DataError, match="ranks of 3 systems over 1 blocks"):
+    with pytest.raises(DataError, match="3 systems and 1 blocks"):
         critical_difference(pd.DataFrame(np.ones((1, 3))))
-    with pytest.raises(DataError, match="ranks of 1 systems over 4 blocks"):
+    with pytest.raises(DataError, match="1 systems and 4 blocks"):
         critical_difference(pd.DataFrame(np.ones((4, 1))))
     gap = pd.DataFrame({"a": [0.1, 0.2], "b": [0.2, np.nan]}, index=[("toy", 1), ("toy", 2)])
     with pytest.raises(DataError, match=r"'b' has no score in block \('toy', 2\)"):

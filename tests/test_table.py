@@ -18,8 +18,8 @@ from raxss._core.outputs import output_lock
 from raxss._core.store import seal_of
 from raxss.benchmark import live_table as board
 from raxss.benchmark.live_table import LiveTable
-from raxss.benchmark.packed import PACKED, facts_of, read_cell, trials_in
-from raxss.benchmark.result import CellResult
+from raxss.benchmark.packed import PACKED, facts_of, read_run, trials_in
+from raxss.benchmark.result import RunResult
 from raxss.benchmark.study import Study
 from raxss.benchmark.systems import SYSTEMS
 from raxss.benchmark.table import Work, best_of, run_table
@@ -217,7 +217,7 @@ def test_a_packed_cell_that_was_changed_is_noticed_and_redone(study, finished, t
     pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), out / PACKED)
     outcome = run_table(Study.read(study), out, work=Work(device="cpu"))
     assert outcome.n_run == 1
-    assert "cannot be read as the result of a cell" in caplog.text
+    assert "cannot be read as the result of a run" in caplog.text
     assert cells_in(out) == whole
 
 
@@ -240,7 +240,7 @@ def test_a_result_that_was_cut_short_is_noticed_and_redone(study, finished, tmp_
     damaged.write_bytes(damaged.read_bytes()[:300])
     outcome = run_table(Study.read(study), out, work=Work(device="cpu"))
     assert outcome.n_run == 1
-    assert f"'{damaged.name}' cannot be read as the result of a cell" in caplog.text
+    assert f"'{damaged.name}' cannot be read as the result of a run" in caplog.text
     assert cells_in(out) == whole
 
 
@@ -331,7 +331,7 @@ def test_a_length_is_chosen_on_the_first_seeds_validation_and_kept(study, tmp_pa
     out = tmp_path / "out"
     outcome = run_table(Study.read(study), out, work=Work(device="cpu"), only=["first-samples"])
     # the longest series has under 6000 samples, so 10000 is the first that is not below it
-    trials = [read_cell(place, CellResult) for place in trials_in(out)]
+    trials = [read_run(place, RunResult) for place in trials_in(out)]
     by_length = {trial.settings["window_length"]: trial.validation for trial in trials}
     assert sorted(by_length) == [1000, 3000, 5000, 10000]
     assert {trial.seed for trial in trials} == {1}
@@ -518,18 +518,18 @@ def test_the_board_counts_and_guesses_the_time_left():
     times = iter([0.0, 30.0])
     told = LiveTable("cells", {"sss": 4, "gru": 2}, {"sss": 1}, n_workers=2, now=lambda: next(times))
     assert told.summary() == "1 of 6 done, 2 running, 0 failed"
-    told.tell("sss")
-    told.tell("gru", failed=True)
+    told.count("sss")
+    told.count("gru", failed=True)
     assert told.summary() == "2 of 6 done, 2 running, 1 failed, about 0:00:45 left"  # 3 more, 15 s each
 
 
 def test_the_board_is_drawn_on_a_terminal_and_nowhere_else(monkeypatch, capsys):
     with LiveTable("cells", {"sss": 1}) as quiet:
-        quiet.tell("sss")
+        quiet.count("sss")
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr(board.sys.stderr, "isatty", lambda: True, raising=False)
     with LiveTable("cells", {"sss [b]": 1}) as drawn:
-        drawn.tell("sss [b]", failed=True)
+        drawn.count("sss [b]", failed=True)
     told = capsys.readouterr()
     assert told.out == ""
     assert "0 of 1 done, 0 running, 1 failed" in told.err

@@ -11,9 +11,9 @@ from scipy.stats import kstest
 
 from raxss._core.atomic import canonical_hash
 from raxss.benchmark.evaluation_set import views_of
-from raxss.benchmark.packed import cells_in, read_cell
-from raxss.benchmark.result import CellResult
-from raxss.benchmark.runs import cell_of, run_cell
+from raxss.benchmark.packed import read_run, runs_in
+from raxss.benchmark.result import RunResult
+from raxss.benchmark.runs import execute, plan_run
 from raxss.benchmark.study import Study
 from raxss.benchmark.table import run_table
 from raxss.benchmark.transforms import random_cut, shuffled_labels
@@ -353,8 +353,8 @@ def test_a_study_with_shuffled_labels_says_so_in_every_table(two, tmp_path):
     page = (tmp_path / "out" / "README.md").read_text()
     assert "**LABELS SHUFFLED:**" in page
     assert "- Data: labels shuffled (seed 1)." in page
-    (cell, *_) = (place for place in cells_in(tmp_path / "out") if place.match("all-positive-1-*.json"))
-    assert read_cell(cell, CellResult).changes == {"shuffled": True, "seed": 1}
+    (cell, *_) = (place for place in runs_in(tmp_path / "out") if place.match("all-positive-1-*.json"))
+    assert read_run(cell, RunResult).changes == {"shuffled": True, "seed": 1}
 
 
 # F1 over some classes, and what decides a cell ------------------------------------------------------------------
@@ -372,13 +372,13 @@ def test_f1_of_some_classes_is_what_is_validated_by_and_decides_the_cell(tmp_pat
     (tmp_path / "a").mkdir()
     study, view = three(tmp_path / "a", 'f1_classes = ["ill", "well"]')
     system = dataclasses.replace(study.compared()["features-forest"], settings={"n_trees": 2})
-    cell = cell_of(study, view, system, 1, tmp_path / "out")
-    result = run_cell(cell)
+    cell = plan_run(study, view, system, 1, tmp_path / "out")
+    result = execute(cell)
     assert result.f1_classes == ("ill", "well")
     plain_view = dataclasses.replace(view, f1_classes=())
-    plain = cell_of(study, plain_view, system, 1, tmp_path / "out")
+    plain = plan_run(study, plain_view, system, 1, tmp_path / "out")
     assert plain.config_hash != cell.config_hash
-    assert np.array_equal(run_cell(plain).probabilities, result.probabilities)
+    assert np.array_equal(execute(plain).probabilities, result.probabilities)
 
 
 @pytest.mark.parametrize(
@@ -408,7 +408,7 @@ def test_cut_or_relabelled_data_has_cells_of_its_own(two):
     for text in texts:
         study = study_of(two, text)
         (view,) = views_of(study, two / "data")
-        hashes.append(cell_of(study, view, study.compared()["all-positive"], 1, two).config_hash)
+        hashes.append(plan_run(study, view, study.compared()["all-positive"], 1, two).config_hash)
     assert len(set(hashes)) == 4
 
 
@@ -430,4 +430,4 @@ def test_a_study_without_any_of_this_keeps_its_cells(tmp_path):
         "extensions": [],
         "trial": False,
     }
-    assert cell_of(study, view, system, 69421, tmp_path).config_hash == canonical_hash(decides)[:12]
+    assert plan_run(study, view, system, 69421, tmp_path).config_hash == canonical_hash(decides)[:12]

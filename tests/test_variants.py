@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from raxss.benchmark.packed import cells_in
+from raxss.benchmark.packed import runs_in
 from raxss.benchmark.study import Study
 from raxss.benchmark.systems import SYSTEMS, System
 from raxss.benchmark.table import Work, run_table
@@ -153,8 +153,8 @@ def test_cells_of_ordinary_systems_keep_their_names_beside_variants(tiny, tmp_pa
         stride = 128
     """)
     run_table(alone, tmp_path, work=Work(device="cpu"))
-    before = {cell.name for cell in cells_in(tmp_path) if cell.match("all-positive-*")}
-    assert before == {cell.name for cell in cells_in(out) if cell.match("all-positive-*")} != set()
+    before = {cell.name for cell in runs_in(tmp_path) if cell.match("all-positive-*")}
+    assert before == {cell.name for cell in runs_in(out) if cell.match("all-positive-*")} != set()
 
 
 def test_the_studys_text_lies_beside_its_results(tiny):

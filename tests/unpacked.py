@@ -6,24 +6,24 @@ import tempfile
 from pathlib import Path
 
 from raxss._core.atomic import write_json
-from raxss.benchmark.analyses.probe import Probed
-from raxss.benchmark.packed import PACKED, cells_in, facts_of, read_cell, trials_in
-from raxss.benchmark.result import CellResult
+from raxss.benchmark.analyses.evaluation import EvaluatedRun
+from raxss.benchmark.packed import PACKED, facts_of, read_run, runs_in, trials_in
+from raxss.benchmark.result import RunResult
 from raxss.errors import DataError
 
 
 def result_of(place):
-    """The result of a cell, with a probe or without."""
+    """The result of a run, with a probe or without."""
     try:
-        return read_cell(place, CellResult)
+        return read_run(place, RunResult)
     except DataError:
-        return read_cell(place, Probed)
+        return read_run(place, EvaluatedRun)
 
 
 def unpack(folder):
     """Write the files of all packed cells back, and remove the packed file."""
     if (folder / PACKED).exists():
-        for place in [*cells_in(folder), *trials_in(folder)]:
+        for place in [*runs_in(folder), *trials_in(folder)]:
             if not place.exists():
                 facts = facts_of(place)
                 result_of(place).write(place)
@@ -47,14 +47,12 @@ def contents(folder):
     """Path -> result and facts of every cell and trial, as text."""
     return {
         place.relative_to(folder).as_posix(): (_json_of(result_of(place)), json.dumps(facts_of(place)))
-        for place in [*cells_in(folder), *trials_in(folder)]
+        for place in [*runs_in(folder), *trials_in(folder)]
     }
 
 
 def _json_of(result):
-    own = result.result if isinstance(result, Probed) else result
-    answers = getattr(result, "answers", ())
-    told = [
-        [dict(answer.question), answer.probabilities.tolist(), dict(answer.validation)] for answer in answers
-    ]
+    own = result.result if isinstance(result, EvaluatedRun) else result
+    evaluations = getattr(result, "evaluations", ())
+    told = [[dict(item.settings), item.probabilities.tolist(), dict(item.validation)] for item in evaluations]
     return json.dumps([own.to_json(), told])

@@ -217,7 +217,9 @@ READERS: dict[str, Reader] = {
         "data.inspection.sidecars:_channels_problems",
         lambda problems, path: _inspected(problems, path, Counter()),
     ),
-    "participants.tsv": Reader("participants.tsv", PARTICIPANTS, "data.bids_labels:read_participants", _in_tree),
+    "participants.tsv": Reader(
+        "participants.tsv", PARTICIPANTS, "data.bids_labels:read_participants", _in_tree
+    ),
     "participants.tsv, inspected": Reader(
         "participants.tsv",
         PARTICIPANTS,
@@ -284,7 +286,7 @@ READERS: dict[str, Reader] = {
     "result of a cell": Reader(
         "cell.json",
         json_shapes('{"seal":0,"format":0,"rows":[', '"s{0}",', '"a"]}'),
-        "benchmark.result:CellResult.read",
+        "benchmark.result:RunResult.read",
     ),
     "verdict.json": Reader(
         "verdict.json",

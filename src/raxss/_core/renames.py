@@ -1,10 +1,11 @@
-"""Renamed backbones, and renamed options and values of backbones, in one table.
+"""Renamed settings, values, keys and columns of files, in one table.
 
-    settings file, study, config.json -> current_* -> the same under the current names, with a DeprecationWarning
-    settings that are hashed          -> former_*  -> the same under their first names, so that hashes stay
+    settings file, study, config.json, table -> current_* -> the same under today's names, with a DeprecationWarning
+    settings that are hashed                 -> former_*  -> the same under their first names, so that hashes stay
 
-To rename something, add it to `RENAMES` and use the new name everywhere else, also for what is written. Entries
-stay: hashes of committed results and of model folders are made of the old names.
+To rename something that stands in files, add it to `RENAMES` and use the new name everywhere else, also for what is
+written. Entries stay: hashes of committed results and of model folders are made of the old names.
+Next: estimator/config.py, benchmark/study.py and the readers of tables use these.
 """
 
 from __future__ import annotations
@@ -13,14 +14,27 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from raxss.errors import ConfigError
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+SECTION = "section"  # of a settings file, and of the settings in config.json
+SETTING = "setting"  # a parameter of the estimator
+STUDY = "section of a study"
+KEY = "key of config.json"
+COLUMN = "column"  # of evidence, predictions and results
 BACKBONE = "backbone"
 
 #: Kind of name -> old name -> new name. Options and values of a backbone come under its new name.
 RENAMES: dict[str, dict[str, str]] = {
+    SECTION: {},
+    SETTING: {},
+    STUDY: {},
+    KEY: {},
+    COLUMN: {},
     BACKBONE: {"committee": "ensemble"},
     "option of multiview": {"d_textures": "d_ppv"},
     "view of multiview": {"textures": "ppv"},
@@ -31,23 +45,73 @@ VALUES = {("multiview", "views"): "view of multiview", ("ensemble", "of"): BACKB
 Rename = Callable[[str, Any], Any]  # kind, name -> name
 
 
+def current_names(given: Mapping[str, Any], kind: str, *, warn: bool = True) -> dict[str, Any]:
+    """The same mapping with today's names as keys.
+
+    Parameters
+    ----------
+    kind
+        One of those in `RENAMES`.
+    warn
+        False for files that nobody edits, such as results.
+
+    Raises
+    ------
+    ConfigError
+        Something is given under both names.
+
+    Examples
+    --------
+    >>> current_names({"views": ["shapes"], "d_textures": 8}, "option of multiview", warn=False)
+    {'views': ['shapes'], 'd_ppv': 8}
+    """
+    return _keys(given, kind, _current if warn else _current_unwarned)
+
+
+def current_columns(table: pd.DataFrame, *, warn: bool = True) -> pd.DataFrame:
+    """The same table with today's names of columns; see `current_names`."""
+    current_names(dict.fromkeys(map(str, table.columns)), COLUMN, warn=warn)
+    return table.rename(columns=RENAMES[COLUMN])
+
+
+def current_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by section, ``{"retrieval": {"measure": "cosine"}}``, with today's names of both.
+
+    >>> current_tables({"windows": {"stride": 8}})
+    {'windows': {'stride': 8}}
+    """
+    return {
+        section: current_names(settings, SETTING) if isinstance(settings, Mapping) else settings
+        for section, settings in current_names(tables, SECTION).items()
+    }
+
+
 def current_settings(settings: Mapping[str, Any], *, warn: bool = True) -> dict[str, Any]:
-    """Parameters of an estimator with the current names of backbones and of their options.
+    """Parameters of an estimator with today's names of parameters and values.
 
     >>> current_settings({"backbone": "committee", "stride": 8}, warn=False)
     {'backbone': 'ensemble', 'stride': 8}
     """
-    return _renamed(settings, _current if warn else _current_unwarned)
+    found = current_names(settings, SETTING, warn=warn)
+    if "backbone" not in found:
+        return found
+    network, options = current_backbone(found["backbone"], found.get("backbone_options"), warn=warn)
+    return (
+        found | {"backbone": network} | ({"backbone_options": options} if "backbone_options" in found else {})
+    )
 
 
 def current_backbone(backbone: Any, options: Any, *, warn: bool = True) -> tuple[Any, Any]:
-    """Current name and options of a backbone; a callable and its options stay as they are.
+    """Name and options of a backbone under today's names; a callable and its options stay as they are.
 
     >>> current_backbone("committee", {"members": [{"views": "textures"}]}, warn=False)
     ('ensemble', {'members': [{'views': 'ppv'}]})
     """
-    found = current_settings({"backbone": backbone, "backbone_options": options}, warn=warn)
-    return found["backbone"], found["backbone_options"]
+    rename = _current if warn else _current_unwarned
+    if not isinstance(backbone, str):
+        return backbone, options
+    today = rename(BACKBONE, backbone)
+    return today, _options(today, options, rename)
 
 
 def former_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,7 +120,13 @@ def former_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     >>> former_settings({"backbone": "multiview", "backbone_options": {"views": ["shapes", "ppv"]}})
     {'backbone': 'multiview', 'backbone_options': {'views': ['shapes', 'textures']}}
     """
-    return _renamed(current_settings(settings, warn=False), _former)
+    found = current_settings(settings, warn=False)
+    network = found.get("backbone")
+    if isinstance(network, str):
+        found["backbone"] = _former(BACKBONE, network)
+        if "backbone_options" in found:
+            found["backbone_options"] = _options(network, found["backbone_options"], _former)
+    return _keys(found, SETTING, _former)
 
 
 def former_tables(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -65,11 +135,11 @@ def former_tables(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str
     >>> former_tables({"backbone": {"backbone": "ensemble"}})
     {'backbone': {'backbone': 'committee'}}
     """
-    return {section: former_settings(settings) for section, settings in tables.items()}
+    return {section: former_settings(key) for section, key in _keys(tables, SECTION, _former).items()}
 
 
 def warn_renamed(kind: str, old: str, new: str) -> None:
-    """Warn of an old name, at the line outside of this package that used it."""
+    """Warn of an old name, at the line outside of this package that led to it."""
     warnings.warn(
         f"the {kind} {old!r} is called {new!r} now; the old name is still read, but use the new one.",
         DeprecationWarning,
@@ -86,7 +156,6 @@ class RenamedAttribute:
     ...     validation_report_ = "good"
     ...     trial_ = RenamedAttribute("validation_report_")
     >>> with warnings.catch_warnings(record=True) as caught:
-    ...     warnings.simplefilter("always")
     ...     print(Model().trial_, len(caught))
     good 1
     """
@@ -118,17 +187,6 @@ def user_stacklevel() -> int:
     return found
 
 
-def _renamed(settings: Mapping[str, Any], rename: Rename) -> dict[str, Any]:
-    """Settings with another name of the backbone, and others of its options."""
-    found = dict(settings)
-    if isinstance(network := found.get("backbone"), str):
-        found["backbone"] = rename(BACKBONE, network)
-        if "backbone_options" in found:
-            current = _current_unwarned(BACKBONE, network)
-            found["backbone_options"] = _options(current, found["backbone_options"], rename)
-    return found
-
-
 def _current_unwarned(kind: str, name: Any) -> Any:
     return RENAMES.get(kind, {}).get(name, name) if isinstance(name, str) else name
 
@@ -146,8 +204,20 @@ def _former(kind: str, name: Any) -> Any:
     return next((old for old, new in RENAMES.get(kind, {}).items() if new == name), name)
 
 
+def _keys(given: Mapping[str, Any], kind: str, rename: Rename) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        renamed = rename(kind, name)
+        if renamed in found:
+            raise ConfigError(
+                f"the {kind} {renamed!r} is given twice, once under another name. Remove one of them."
+            )
+        found[renamed] = value
+    return found
+
+
 def _options(backbone: Any, options: Any, rename: Rename) -> Any:
-    """Options of a backbone of this current name; members of an ensemble have options of their own."""
+    """Options of a backbone of this name, which is today's; members of an ensemble have options of their own."""
     if not (isinstance(backbone, str) and isinstance(options, Mapping)):
         return options
     found = dict(options)
@@ -157,15 +227,7 @@ def _options(backbone: Any, options: Any, rename: Rename) -> Any:
         elif backbone == "ensemble" and option in ("options", "members"):
             of = _current_unwarned(BACKBONE, options.get("of", "multiview"))
             found[option] = _each(value, partial(_options, of, rename=rename))
-    kind, renamed = f"option of {backbone}", {}
-    for name, value in found.items():
-        new = rename(kind, name)
-        if new in renamed:
-            raise ConfigError(
-                f"the {kind} {new!r} is given twice, once under another name. Remove one of them."
-            )
-        renamed[new] = value
-    return renamed
+    return _keys(found, f"option of {backbone}", rename)
 
 
 def _each(value: Any, rename: Callable[[Any], Any]) -> Any:

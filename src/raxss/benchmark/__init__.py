@@ -1,4 +1,1 @@
-"""Which system is best, on the same splits, with the same care for each?
-
-STUDY.toml -> cells (dataset, system, seed) -> results -> a table with intervals
-"""
+"""Studies: systems compared on the same data, splits and seeds; STUDY.toml -> runs -> tables with intervals."""

@@ -3,8 +3,7 @@
     DIR/*/ as `raxss table` wrote them       -> Folder: blocks (a dataset each), facts of the fits, missing fits
     DIR/*/README.md and DIR/*/*/README.md    -> Quote: the summary of another page
 
-The tidy table of a study is read back from the tables that are views of it; no number is computed again.
-Next: pages/overview.py renders one page of all studies.
+The tidy table of a study is read back from its CSV tables; nothing is computed again.
 """
 
 from __future__ import annotations
@@ -42,13 +41,7 @@ SUMMARY = re.compile(r"## +(summary|in short)\s*$", re.IGNORECASE)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Missing:
-    """Fits of one dataset that a study requires and that have no result, for one reason.
-
-    Attributes
-    ----------
-    systems
-        Names; empty stands for every system of the study.
-    """
+    """Fits of one dataset without a result, for one reason; no systems stands for every system of the study."""
 
     dataset: str
     systems: tuple[str, ...]
@@ -64,16 +57,16 @@ class Block:
     Attributes
     ----------
     kind
-        ``shuffled``: labels mean nothing. ``variants``: most of its systems are variants of others. ``changed``:
-        the data was joined or cut. ``main``: anything else.
+        ``shuffled``: shuffled labels. ``variants``: most of its systems are variants of others. ``changed``: the
+        data was joined or cut. ``main``: anything else.
     headline
-        The metric that its systems are judged by.
+        The metric that its systems are ordered by.
     data
         Description of what was done to the data.
     rows
-        Its rows of the tidy table: fits, means over seeds, differences from references.
+        Of the tidy table.
     fits
-        Its rows of ``results.csv``, failed fits left out: what is known of a fit beside its figures.
+        Rows of ``results.csv`` without failed fits.
     systems
         System -> base and description of a variant (empty for others), in the order of the study's tables.
     failed
@@ -119,17 +112,7 @@ def _only(rows: Frame) -> Row | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Folder:
-    """Results of one run of `raxss table`.
-
-    Attributes
-    ----------
-    name, title
-        Of the folder, and of its page.
-    facts
-        Recorded with every fit, validation fits included.
-    seeds
-        With results; ``all_seeds``: whether these are all seeds of the study.
-    """
+    """Results of one call of `raxss table`; ``facts`` are of every fit, ``seeds`` those with results."""
 
     name: str
     title: str
@@ -172,14 +155,14 @@ def read_folder(place: Path) -> Folder:
     """Read the results of `raxss table`."""
     tables = {name: _table(place, name) for name in NEEDED}
     study = _study(place)
-    cells = tables["results"]
-    done = cells[cells["error"] == ""]
+    runs = tables["results"]
+    done = runs[runs["error"] == ""]
     rows = _rows(done, tables["summary"], tables["comparisons"])
-    systems = _systems(study, cells)
-    seeds = study.seeds if study is not None else tuple(sorted(int(seed) for seed in cells["seed"].unique()))
-    names = [str(name) for name in cells["dataset"].unique() if name]
+    systems = _systems(study, runs)
+    seeds = study.seeds if study is not None else tuple(sorted(int(seed) for seed in runs["seed"].unique()))
+    names = [str(name) for name in runs["dataset"].unique() if name]
     blocks = tuple(_block(place.name, name, tables, rows, (systems, len(seeds))) for name in names)
-    missing = [found for name in names for found in _missing(name, part(cells, dataset=name), systems, seeds)]
+    missing = [found for name in names for found in _missing(name, part(runs, dataset=name), systems, seeds)]
     required = [dataset.name for dataset in study.datasets] if study else []
     without = [dataset for dataset in required if not any(is_view_of(name, dataset) for name in names)]
     n_each = len(systems) * len(seeds)
@@ -239,10 +222,10 @@ def _study(place: Path) -> Study | None:
         return None
 
 
-def _systems(study: Study | None, cells: Frame) -> tuple[str, ...]:
+def _systems(study: Study | None, runs: Frame) -> tuple[str, ...]:
     """Systems that the study requires; without the study, systems with results."""
     if study is None:
-        return tuple(dict.fromkeys(str(name) for name in cells["system"]))
+        return tuple(dict.fromkeys(str(name) for name in runs["system"]))
     return study.systems if study.systems != (ALL,) else tuple(dict.fromkeys([*SYSTEMS, *study.settings]))
 
 
@@ -253,9 +236,9 @@ def _block(
     rows: Frame,
     expected: tuple[tuple[str, ...], int],
 ) -> Block:
-    cells, summary = (part(tables[table], dataset=name) for table in ("results", "summary"))
-    failed = cells[cells["error"] != ""]
-    done = cells[cells["error"] == ""]
+    runs, summary = (part(tables[table], dataset=name) for table in ("results", "summary"))
+    failed = runs[runs["error"] != ""]
+    done = runs[runs["error"] == ""]
     data = "; ".join(text for text in done["data"].unique() if text)
     kind: Kind = "main"
     if (done["shuffled"] == 1).any():
@@ -278,11 +261,11 @@ def _block(
     )
 
 
-def _missing(dataset: str, cells: Frame, systems: Sequence[str], seeds: Sequence[int]) -> Iterable[Missing]:
+def _missing(dataset: str, runs: Frame, systems: Sequence[str], seeds: Sequence[int]) -> Iterable[Missing]:
     """Fits without a result, grouped by missing seeds and reason."""
-    done = cells[cells["error"] == ""]
+    done = runs[runs["error"] == ""]
     there = set(zip(done["system"], done["seed"], strict=True))
-    errors = {(row["system"], row["seed"]): row["error"] for row in cells.to_dict("records") if row["error"]}
+    errors = {(row["system"], row["seed"]): row["error"] for row in runs.to_dict("records") if row["error"]}
     found: dict[tuple[str, tuple[int, ...]], list[str]] = {}
     for system in systems:
         reasons: dict[str, list[int]] = {}
@@ -306,8 +289,8 @@ def _missing(dataset: str, cells: Frame, systems: Sequence[str], seeds: Sequence
 def _facts(place: Path, done: Frame) -> Iterable[Mapping[str, Any]]:
     """Of the fits in the table, and of all validation fits."""
     keys = ("dataset", "system", "seed", "config_hash")
-    cells = [place_of(place / "cells", *(str(row[key]) for key in keys)) for row in done.to_dict("records")]
-    found = map(facts_of, [*cells, *trials_in(place)])
+    runs = [place_of(place / "cells", *(str(row[key]) for key in keys)) for row in done.to_dict("records")]
+    found = map(facts_of, [*runs, *trials_in(place)])
     return [facts for facts in found if facts]
 
 

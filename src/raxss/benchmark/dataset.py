@@ -1,10 +1,7 @@
-"""Which data does a study ask for, and what is done to it?
-
-    [[dataset]] of STUDY.toml -> StudyDataset: data or several sources, preparation, windows, split
+"""Datasets of a study: [[dataset]] of STUDY.toml -> StudyDataset: data or sources, preparation, windows, split.
 
 Several sources become one collection in which each is a centre. Series may be cut to random lengths, and labels
-shuffled; both are drawn once for the whole study.
-Next: study.py has the rest of the file; transforms.py does what is asked here.
+shuffled; both are drawn once for the whole study (transforms.py).
 """
 
 from __future__ import annotations
@@ -25,25 +22,25 @@ from raxss.method.windows import WindowConfig
 
 HEADLINES = ("auc", "f1", "accuracy")
 KINDS = ("single", "folds", "leave-one-out", "per-centre")
-SHUFFLED = "labels shuffled"  # in the name of every such dataset, and so in every row of every table
+SHUFFLED = "labels shuffled"  # in the name of every such dataset
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitPlan:
-    """How series are set aside, seed by seed.
+    """Splits into training, validation and test series, by seed.
 
     Attributes
     ----------
     kind
-        ``single``: each seed draws its own split. ``folds``: one split into ``n_folds``, and the k-th seed tests
-        the k-th, so that each series is tested once. ``leave-one-out``: each centre in turn is the test part of a
-        model of the others. ``per-centre``: a ``single`` split within each centre.
+        ``single``: each seed draws its own split. ``folds``: ``n_folds`` folds, and the k-th seed tests the k-th.
+        ``leave-one-out``: each centre in turn is tested with a model of the others. ``per-centre``: a ``single``
+        split within each centre.
     by
-        What stays together; the widest that is known where it is not given.
+        Level of the groups that stay together; the widest known one by default.
     fractions
-        For training, validation and test. Where centres are left out, the first two share the others.
+        Of training, validation and test. With centres left out, the first two share the others.
     only
-        Centres to test on; all that there are where it is empty.
+        Centres to test on; all if empty.
     """
 
     kind: Literal["single", "folds", "leave-one-out", "per-centre"] = "single"
@@ -97,12 +94,10 @@ class Source:
 
     Attributes
     ----------
-    data
-        As in `StudyDataset`.
     centre
-        What all its series get as their centre, and what their names, patients and recordings begin with.
+        Centre of all its series, and prefix of their names, patients and recordings.
     classes
-        Those that are taken, as the data calls them; all where it is empty.
+        Classes of the data to take; all if empty.
     rename
         Class of the data -> class of the study.
     """
@@ -115,27 +110,25 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyDataset:
-    """One dataset of a study, with what is done to it.
+    """One dataset of a study.
 
     Attributes
     ----------
-    name
-        How the table calls it; of shuffled labels, that says so.
     data
-        A registered dataset, or the path of a prepared folder or a manifest; empty where there are ``sources``.
+        A registered dataset, or the path of a prepared folder or a manifest; empty with ``sources``.
     sources
-        Collections that become one.
+        Collections that are joined.
     positive
-        The class that F1 and AUC are about; without it the first of ``classes``, or the first that the registered
-        dataset has, else the last by name.
+        Positive class of F1 and AUC; by default the first of ``classes``, or the first of the registered dataset,
+        else the last by name.
     f1_classes
-        Of more than two: those whose F1 is averaged; all where it is empty.
+        Of more than two classes: those whose F1 is averaged; all if empty.
     crop
-        Least and largest share of its length that each series is cut to; None: it stays whole.
+        Least and largest share of its length that each series is cut to.
     shuffled
-        Whether labels are dealt out anew at random.
+        Whether labels are permuted at random.
     headline
-        The figure by which systems are put in order.
+        The metric that systems are ordered by.
     """
 
     name: str
@@ -156,7 +149,7 @@ class StudyDataset:
 
 
 def datasets_in(tables: Mapping[str, Any]) -> tuple[StudyDataset, ...]:
-    """Every dataset of a study's tables, with its preparation, windows and split where it has none of its own.
+    """Every dataset of a study's tables; preparation, windows and split default to those of the study.
 
     Examples
     --------

@@ -1,10 +1,9 @@
-"""Which series does a study see, and which of them are for learning, for choosing and for the test?
+"""Evaluation sets: the prepared series of a study, and their splits into training, validation and test.
 
     Study, folder -> prepared data -> View: one block of rows of the table, with a Split for each seed
 
-Every dataset is prepared once, on disk, so that workers map it instead of reading it anew, and so that its content
-has a hash. Several views may share one: all centres, each centre alone, each centre left out.
-Next: runs.py fits one system on one split.
+Every dataset is prepared once, on disk, so that workers map it, and so that its content has a hash. Several views
+may share one: all centres, each centre alone, each centre left out.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from raxss._core.atomic import canonical_hash, make_folder, write_text
 from raxss.benchmark.dataset import Source, StudyDataset
 from raxss.benchmark.study import Study
 from raxss.benchmark.systems import System
-from raxss.benchmark.transforms import is_changed, plan_changes, told_changes
+from raxss.benchmark.transforms import described_changes, is_changed, plan_changes
 from raxss.data.datasets.plans import plan_dataset
 from raxss.data.datasets.registry import DATASETS
 from raxss.data.manifests import plan_manifest
@@ -41,8 +40,8 @@ from raxss.method.weighting.protocol import weighting_named
 from raxss.method.weighting.support import UNIFORM
 from raxss.method.windows import WindowConfig
 
-N_NEIGHBORS = RetrievalConfig().n_neighbors  # the rule for systems that look for none, too
-MOST_SHORT = 0.1  # of the series may have fewer windows than neighbours are asked for
+N_NEIGHBORS = RetrievalConfig().n_neighbors  # also for systems without retrieval
+MOST_SHORT = 0.1  # share of series that may have fewer windows than neighbours
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -51,18 +50,14 @@ class View:
 
     Attributes
     ----------
-    name
-        How the table calls it.
     folder, content
-        Where the prepared series lie, and the hash of what is in them.
+        Folder of the prepared series, and the hash of their content.
     splits
-        By seed; indices into the prepared collection.
+        Seed -> indices into the prepared collection.
     classes, positive, f1_classes, changes
-        As in `raxss.benchmark.result.CellResult`.
-    headline
-        As in `raxss.benchmark.dataset.StudyDataset`.
+        As in `raxss.benchmark.result.RunResult`.
     longest
-        Samples of the longest of its series.
+        Samples of the longest series.
     """
 
     name: str
@@ -88,7 +83,7 @@ def views_of(
     root
         Folder with the registered datasets; ``RAXSS_DATA`` otherwise.
     scratch
-        Where to prepare what ``folder`` does not have; ``folder`` is then only read.
+        Folder for what ``folder`` does not have; ``folder`` is then only read.
     """
     if scratch is None:
         make_folder(folder)
@@ -121,28 +116,22 @@ def open_dataset(
     root: Path | str | None = None,
     scratch: Path | None = None,
 ) -> PreparedCollection:
-    """The prepared series of a dataset; below ``folder`` where they were not prepared before.
+    """The prepared series of a dataset, prepared below ``folder`` if necessary.
 
-    Parameters
-    ----------
-    beside
-        What paths count from.
-    seed
-        Of random lengths and shuffled labels.
-    scratch
-        As in `views_of`.
+    Paths are relative to ``beside``; ``seed`` is that of random lengths and shuffled labels; ``scratch`` as in
+    `views_of`.
     """
-    asked = dataset.sources or (dataset,)
+    sources = dataset.sources or (dataset,)
     collections = [
         _open_data(item.data, item.classes, dataset.preparation, beside, folder, root=root, scratch=scratch)
-        for item in asked
+        for item in sources
     ]
     if not is_changed(dataset):
         return collections[0]
     plan, preparation = plan_changes(dataset, collections, seed=seed)
-    stem = "-".join(Path(item.data).stem for item in asked)
-    facts = [[item.data, list(item.classes)] for item in asked]
-    wanted = [facts, list(dataset.classes), told_changes(dataset, seed), dataset.split.by]
+    stem = "-".join(Path(item.data).stem for item in sources)
+    facts = [[item.data, list(item.classes)] for item in sources]
+    wanted = [facts, list(dataset.classes), described_changes(dataset, seed), dataset.split.by]
     home = folder / _home(f"{stem}-changed", [*wanted, str(dataset.preparation)])
     return _prepared(plan, home, preparation, scratch)
 
@@ -195,13 +184,13 @@ def _prepared(
     return read_prepared(home)
 
 
-def _home(stem: str, asked_for: Sequence[Any]) -> str:
-    """The name of a folder that no other data has."""
-    return f"{slug(stem)}-{canonical_hash(asked_for)[:8]}"
+def _home(stem: str, wanted: Sequence[Any]) -> str:
+    """Name of the folder of this data."""
+    return f"{slug(stem)}-{canonical_hash(wanted)[:8]}"
 
 
 def centre_view(dataset: str, centre: str) -> str:
-    """What the view of one centre of a dataset is called.
+    """Name of the view of one centre of a dataset.
 
     >>> centre_view("ds003029", "JHH"), is_view_of("ds003029: JHH", "ds003029")
     ('ds003029: JHH', True)
@@ -215,7 +204,7 @@ def is_view_of(view: str, dataset: str) -> bool:
 
 
 def slug(name: str) -> str:
-    """A name as part of a file name; one that had to be changed gets a few digits that tell it from others.
+    """A name as part of a file name; a changed one gets a few digits of its hash.
 
     >>> slug("bonn"), slug("one centre: JHH")
     ('bonn', 'one-centre-JHH-76444b')
@@ -252,7 +241,7 @@ def _views(
                 positive=positive,
                 longest=max(series[int(entry)].n_samples for entry in np.unique(np.concatenate(parts))),
                 f1_classes=f1_classes,
-                changes=told_changes(dataset, seeds[0]),
+                changes=described_changes(dataset, seeds[0]),
                 headline=dataset.headline,
             )
         )
@@ -260,7 +249,7 @@ def _views(
 
 
 def _members(dataset: StudyDataset, collection: PreparedCollection) -> NDArray[np.int64]:
-    """The series of the classes that are asked for."""
+    """Indices of the series of the study's classes."""
     labels = collection.labels
     known = np.unique(labels).tolist()
     for label in dataset.classes:
@@ -276,7 +265,7 @@ def _members(dataset: StudyDataset, collection: PreparedCollection) -> NDArray[n
 
 
 def _positive(dataset: StudyDataset, classes: tuple[str, ...]) -> str | None:
-    """What F1 and AUC are about; with more than two classes they are averages."""
+    """Positive class of F1 and AUC; None of more than two classes, for which they are averages."""
     if dataset.positive is not None:
         if dataset.positive not in classes:
             raise LabelError(
@@ -290,16 +279,15 @@ def _positive(dataset: StudyDataset, classes: tuple[str, ...]) -> str | None:
         return dataset.positive
     if len(classes) > 2:
         return None
-    told = dataset.classes or tuple(
+    named = dataset.classes or tuple(
         source.rename.get(label, label)
         for source in dataset.sources or (Source(data=dataset.data, centre=""),)
         for label in source.classes or (DATASETS[source.data].labels if source.data in DATASETS else ())
     )
-    return next((item for item in told if item in classes), classes[-1])
+    return next((label for label in named if label in classes), classes[-1])
 
 
 def _f1_classes(dataset: StudyDataset, classes: tuple[str, ...]) -> tuple[str, ...]:
-    """Those whose F1 is averaged."""
     for f1_label in dataset.f1_classes:
         if f1_label not in classes:
             raise LabelError(
@@ -314,7 +302,7 @@ def _f1_classes(dataset: StudyDataset, classes: tuple[str, ...]) -> tuple[str, .
 
 
 def _check_windows_of(system: System, series: SeriesCollection, windows: WindowConfig) -> None:
-    """`check_windows` with a system's own settings, where it has windows and they differ from the study's."""
+    """`check_windows` of a system whose windows differ from the study's."""
     if system.kind not in ("windows", "mil"):
         return
     settings = system.parameters(windows)
@@ -333,12 +321,9 @@ def check_windows(
     n_neighbors: int = N_NEIGHBORS,
     system: str | None = None,
 ) -> None:
-    """Refuse windows that do not fit: most series need more of them than a window has neighbours.
+    """Raise if more than a tenth of the series have fewer windows than a window has neighbours.
 
-    Parameters
-    ----------
-    system
-        Whose settings these are; None: the study's.
+    ``system`` is named if the settings are its own.
 
     Examples
     --------
@@ -356,9 +341,9 @@ def check_windows(
         median = int(np.median(lengths))
         longest = max(median // 4, 1)
         stride = max((median - longest) // (2 * needed), 1)
-        told, section = ("", "windows") if system is None else (f"system {system!r}: ", f"system.{system}")
+        of, section = ("", "windows") if system is None else (f"system {system!r}: ", f"system.{system}")
         raise ConfigError(
-            f"{told}{n_short} of {len(series)} series have fewer than {needed} windows of {windows.window_length} "
+            f"{of}{n_short} of {len(series)} series have fewer than {needed} windows of {windows.window_length} "
             f"samples at stride {windows.stride} (series have {lengths.min()} to {lengths.max()} samples, median "
             f"{median}), and at most a tenth may: {n_neighbors} neighbours of a window need them. Use windows of "
             f"at most a quarter of the median, such as {section}.window_length = {longest}, stride = {stride}."
@@ -387,8 +372,8 @@ def _splits(
                 "split.n_folds must be at least the number of seeds."
             )
         made = folds(series, n_folds=plan.n_folds, seed=seeds[0], validation=plan.fractions[1], **settings)
-        told = [replace(item, description=f"{plan.n_folds} folds by {item.description}") for item in made]
-        return {dataset.name: dict(zip(seeds, told, strict=False))}
+        named = [replace(item, description=f"{plan.n_folds} folds by {item.description}") for item in made]
+        return {dataset.name: dict(zip(seeds, named, strict=False))}
     centres = _centres(series, plan.only)
     found: dict[str, dict[int, Split]] = {centre_view(dataset.name, centre): {} for centre in centres}
     for seed in seeds:
@@ -420,13 +405,13 @@ def _centres(series: SeriesCollection, only: Sequence[str]) -> dict[str, NDArray
 
 
 def _of_whole(split: Split, members: NDArray[np.int64]) -> Split:
-    """The same split with indices into the collection that its series were taken from."""
+    """The split with indices into the whole collection."""
     parts = {name: members[getattr(split, name)] for name in ("train", "validation", "test", "dropped")}
     return replace(split, **parts)
 
 
 def bootstrap_groups(collection: SeriesCollection, split: Split) -> list[str]:
-    """One group for each test series: the widest that is known, which a bootstrap draws whole.
+    """Group of each test series at the widest known level, for a bootstrap.
 
     Examples
     --------

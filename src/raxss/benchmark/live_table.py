@@ -1,4 +1,4 @@
-"""How far has a study come? A live table on stderr, nothing where stderr is not a terminal."""
+"""Live table of the progress of a study on stderr, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class _Row:
 
 
 class LiveTable:
-    """One line a system: how many cells are done, failed and left; below it, how long the rest may take.
+    """Runs of each system that are done, failed and left; below, an estimate of the time left.
 
     Parameters
     ----------
     totals, done
-        Cells of each system in this run, and those of them that earlier runs have done.
+        Runs of each system, and those of them that were done before.
     n_workers
-        How many are worked on at once.
+        Number of runs at once.
 
     Examples
     --------
-    >>> board = LiveTable("cells", {"sss": 3, "gru": 2}, {"sss": 1}, n_workers=2, now=iter([0.0, 10.0]).__next__)
-    >>> board.tell("sss")
-    >>> board.summary()
+    >>> progress = LiveTable("runs", {"sss": 3, "gru": 2}, {"sss": 1}, n_workers=2, now=iter([0.0, 10.0]).__next__)
+    >>> progress.count("sss")
+    >>> progress.summary()
     '2 of 5 done, 2 running, 0 failed, about 0:00:30 left'
     """
 
@@ -72,27 +72,27 @@ class LiveTable:
         if self._live is not None:
             self._live.stop()
 
-    def tell(self, name: str, *, failed: bool = False) -> None:
-        """One more cell of a system is done, or failed."""
+    def count(self, name: str, *, failed: bool = False) -> None:
+        """Count one more run of a system."""
         row = self._rows[name]
         row.done, row.failed = row.done + (not failed), row.failed + failed
 
     def summary(self) -> str:
-        """The whole board in one line."""
+        """The whole table in one line."""
         rows = self._rows.values()
         n_done, n_failed, n_left = (
             sum(getattr(row, part) for row in rows) for part in ("done", "failed", "left")
         )
         n_now = n_done + n_failed - self._n_before
         n_running = min(self._n_workers, n_left)
-        told = f"{n_done} of {n_done + n_failed + n_left} done, {n_running} running, {n_failed} failed"
+        text = f"{n_done} of {n_done + n_failed + n_left} done, {n_running} running, {n_failed} failed"
         if not n_left or not n_now:
-            return told
+            return text
         seconds = round((self._now() - self._started) / n_now * n_left)
-        return f"{told}, about {seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d} left"
+        return f"{text}, about {seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d} left"
 
     def _drawn(self) -> Table:
-        """Names are `Text`: in a plain string rich would take their brackets and colons for markup."""
+        """Names are `Text`: rich takes brackets and colons in strings for markup."""
         table = Table(title=Text(self._title, "table.title"), caption=self.summary())
         table.add_column("system")
         for heading in ("done", "failed", "left"):

@@ -1,22 +1,21 @@
-"""Packed results of a study: predictions and facts of all its cells in one Parquet file.
+"""Packed results of a study: predictions and facts of all its runs in one Parquet file.
 
-    DIR/cells/*/*.json, DIR/choices/*/*.json -> pack_cells -> DIR/cells.parquet
+    DIR/cells/*/*.json, DIR/choices/*/*.json -> pack_runs -> DIR/cells.parquet
     place of a cell -> its JSON file where there is one, otherwise its rows of DIR/cells.parquet
 
-While a study runs, a cell is a JSON file, because workers write side by side; `raxss table` packs the files at its
-end. A JSON file wins over packed rows of the same cell, so a packed study is resumed like any other.
+While a study runs, a run is a JSON file, because workers write side by side; `raxss table` packs the files at its
+end. A JSON file wins over packed rows of the same run, so a packed study is resumed like any other.
 
-The table has one row for each test series of each cell. A row without ``series`` describes the whole cell and comes
+The table has one row for each test series of each run. A row without ``series`` describes the whole run and comes
 before the rows of its series:
 
     cell, dataset, system, seed     every row; ``cell`` is the path of the JSON file without its suffix
     series, group, label, p_0, ...  a test series; ``label`` and the columns p_0, p_1, ... count through ``classes``
-    answer                          of a cell with a probe: number of the answer; null for the model as fitted
+    answer                          of a run with a probe: number of the answer; null for the model as fitted
     format, fold, ..., facts        rows without series; settings, split, facts and others are JSON text
 
-Probabilities are float64. ``seal`` is the SHA-256 of the JSON that a cell was packed from; a cell whose rows do not
-give back exactly that JSON is refused. Next: runs.py and table.py look cells up here; collect.py reads the facts of
-whole folders.
+Probabilities are float64. ``seal`` is the SHA-256 of the JSON that a run was packed from; a run whose rows do not
+give back exactly that JSON is refused.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ from raxss._core.atomic import output_lock, whole_file
 from raxss._core.bounded import json_of, read_json
 from raxss._core.bounded_parquet import read_parquet_table
 from raxss._core.store import unsealed
-from raxss.benchmark.result import FORMAT as CELL_FORMAT
-from raxss.benchmark.result import damage_told
+from raxss.benchmark.result import FORMAT as RUN_FORMAT
+from raxss.benchmark.result import damage_reported
 from raxss.errors import DataError
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ PACKED = "cells.parquet"
 FOLDERS = ("cells", "choices")  # of results, and of the trials that choices are made by
 FACTS, ERROR = ".facts.json", ".error.json"  # ends of the names of files beside a result
 
-#: Columns of every row, of rows about a series, and of rows about a cell: plain values, then JSON texts.
+#: Columns of every row, of rows about a series, and of rows about a run: plain values, then JSON texts.
 KEYS = {"cell": "string", "dataset": "string", "system": "string", "seed": "int64"}
 SERIES = {"answer": "int64", "series": "string", "group": "string", "label": "int64"}
 PLAIN = {
@@ -66,7 +65,7 @@ NESTED = (
     "split",
     "validation",
     "question",
-    "more",  # entries without a column of their own
+    "more",
     "facts",
 )
 OF_PACKING = (
@@ -75,7 +74,7 @@ OF_PACKING = (
     "question",
     "more",
     "facts",
-)  # columns that are no entry of `CellResult.to_json`
+)  # columns that are no entry of `RunResult.to_json`
 BY_SERIES = ("names", "groups", "labels", "probabilities")
 ZSTD_LEVEL = 9  # higher levels take longer and save little
 
@@ -83,7 +82,7 @@ logger = logging.getLogger("raxss")
 
 
 class Sealed(Protocol):
-    """A result that is kept as sealed JSON: `CellResult`, and `Probed` of a cell with a probe."""
+    """A result that is kept as sealed JSON: `RunResult`, and `EvaluatedRun` of a run with a probe."""
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -97,28 +96,22 @@ class Sealed(Protocol):
 Kept = TypeVar("Kept", bound=Sealed)
 
 
-def read_cell(place: Path, kind: type[Kept]) -> Kept:
-    """Read the result of a cell from its file, or from the packed file of its study.
-
-    Raises
-    ------
-    DataError
-        Neither has it, or its content was changed.
-    """
+def read_run(place: Path, kind: type[Kept]) -> Kept:
+    """Read the result of a run from its file, or from the packed file of its study; DataError if damaged."""
     rows = None if place.exists() else _packed(_study_folder(place)).get(_key(place))
     if rows is None:
         return kind.read(place)
-    with damage_told(place):
+    with damage_reported(place):
         return kind.from_sealed(_content_of(rows))
 
 
 def is_kept(place: Path) -> bool:
-    """Whether there is a result of a cell, in a file of its own or packed."""
+    """Whether there is a result of a run, in a file of its own or packed."""
     return place.exists() or _key(place) in _packed(_study_folder(place))
 
 
 def facts_of(place: Path) -> dict[str, Any]:
-    """Duration, hardware and versions of a cell; empty where they are absent or cannot be read."""
+    """Duration, hardware and versions of a run; empty where they are absent or cannot be read."""
     file = place.with_suffix(FACTS)
     if file.exists():
         return read_facts(file)
@@ -127,7 +120,7 @@ def facts_of(place: Path) -> dict[str, Any]:
 
 
 def read_facts(file: Path) -> dict[str, Any]:
-    """Read a JSON file of facts or of an error; empty where that fails, because both are for readers only."""
+    """Read a JSON file of facts or of an error; empty where that fails, since both are for readers only."""
     try:
         found = read_json(file)
     except (OSError, ValueError):
@@ -144,11 +137,11 @@ def trials_in(folder: Path) -> list[Path]:
     return sorted(files | packed, key=lambda place: place.with_suffix(FACTS))
 
 
-def cells_in(folder: Path) -> list[Path]:
-    """Places of all cells of a study folder that have a result, trials left out.
+def runs_in(folder: Path) -> list[Path]:
+    """Places of all runs of a study folder that have a result, trials left out.
 
     >>> import tempfile
-    >>> cells_in(Path(tempfile.mkdtemp()))
+    >>> runs_in(Path(tempfile.mkdtemp()))
     []
     """
     files = {file for file in folder.glob("cells/*/*.json") if not file.name.endswith((FACTS, ERROR))}
@@ -156,11 +149,11 @@ def cells_in(folder: Path) -> list[Path]:
     return sorted(files | packed)
 
 
-def pack_cells(folder: Path | str) -> Path | None:
-    """Move all cells and trials of a study folder into its packed file; None where there is nothing to pack.
+def pack_runs(folder: Path | str) -> Path | None:
+    """Move all runs and trials of a study folder into its packed file; None where there is nothing to pack.
 
-    The packed file replaces an earlier one in one step, after it was read back and each new cell compared with its
-    JSON; then the JSON files are removed. A process that dies in between leaves some cells in both, which reads the
+    The packed file replaces an earlier one in one step, after it was read back and each new run compared with its
+    JSON; then the JSON files are removed. A process that dies in between leaves some runs in both, which reads the
     same. Errors stay files, as do results that were cut short, and all of them where the table would be larger than
     `raxss._core.bounded_parquet` reads. The folder is locked meanwhile.
 
@@ -168,26 +161,26 @@ def pack_cells(folder: Path | str) -> Path | None:
     --------
     >>> import tempfile
     >>> import numpy as np
-    >>> from raxss.benchmark.result import CellResult
+    >>> from raxss.benchmark.result import RunResult
     >>> folder = Path(tempfile.mkdtemp())
     >>> place = folder / "cells" / "toy" / "sss-1-ab12.json"
-    >>> CellResult(dataset="toy", system="sss", seed=1, config_hash="ab12", classes=("a", "b"), positive="b",
+    >>> RunResult(dataset="toy", system="sss", seed=1, config_hash="ab12", classes=("a", "b"), positive="b",
     ...            names=("s1", "s2"), labels=("a", "b"), groups=("g1", "g2"),
     ...            probabilities=np.array([[0.9, 0.1], [0.2, 0.8]])).write(place)
-    >>> pack_cells(folder).name, place.exists()
+    >>> pack_runs(folder).name, place.exists()
     ('cells.parquet', False)
-    >>> read_cell(place, CellResult).probabilities
+    >>> read_run(place, RunResult).probabilities
     array([[0.9, 0.1],
            [0.2, 0.8]])
     """
     folder = Path(folder)
     with output_lock(os.path.realpath(folder)):
-        found = _cell_files(folder)
+        found = _run_files(folder)
         if found:
             try:
                 _write(folder / PACKED, {**_packed(folder), **found}, new=list(found))
             except DataError as error:
-                logger.warning("the cells of %r stay files of their own: %s", folder.name, error)
+                logger.warning("the runs of %r stay files of their own: %s", folder.name, error)
                 return None
             for key in found:
                 (folder / f"{key}.json").unlink(missing_ok=True)
@@ -198,8 +191,8 @@ def pack_cells(folder: Path | str) -> Path | None:
 # From JSON to rows ----------------------------------------------------------------------------------------------
 
 
-def _cell_files(folder: Path) -> dict[str, pa.Table]:
-    """Key -> rows of every cell that is a whole file."""
+def _run_files(folder: Path) -> dict[str, pa.Table]:
+    """Key -> rows of every run that is a whole file."""
     found = {}
     for name in FOLDERS:
         for place in sorted((folder / name).glob("*/*.json")):
@@ -211,7 +204,7 @@ def _cell_files(folder: Path) -> dict[str, pa.Table]:
                 _check(rows)
             except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
                 logger.warning(
-                    "%r stays a file of its own; it is not the whole result of a cell: %s", place.name, error
+                    "%r stays a file of its own; it is not the whole result of a run: %s", place.name, error
                 )
                 continue
             found[_key(place)] = rows
@@ -219,27 +212,27 @@ def _cell_files(folder: Path) -> dict[str, pa.Table]:
 
 
 def _rows_of(key: str, content: Mapping[str, Any], facts: Mapping[str, Any]) -> pa.Table:
-    """The rows of one cell, from the sealed JSON of a `CellResult` or a `Probed`."""
+    """The rows of one run, from the sealed JSON of a `RunResult` or a `EvaluatedRun`."""
     import pyarrow as pa
 
-    cell = content.get("cell", content)
-    keys = {"cell": key} | {name: cell[name] for name in ("dataset", "system", "seed")}
-    positions = {_text(item): k for k, item in enumerate(cell["classes"])}
+    run = content.get("cell", content)
+    keys = {"cell": key} | {name: run[name] for name in ("dataset", "system", "seed")}
+    positions = {_text(item): k for k, item in enumerate(run["classes"])}
     series = [
         keys | {"series": name, "group": group, "label": positions[_text(label)]}
-        for name, group, label in zip(cell["names"], cell["groups"], cell["labels"], strict=True)
+        for name, group, label in zip(run["names"], run["groups"], run["labels"], strict=True)
     ]
-    entries = {name: cell.get(name) for name in PLAIN} | {name: content[name] for name in ("format", "seal")}
-    entries |= {name: _text(cell[name]) for name in NESTED if name in cell}
-    more = _others(cell, (*KEYS, *PLAIN, *NESTED, *BY_SERIES))
+    entries = {name: run.get(name) for name in PLAIN} | {name: content[name] for name in ("format", "seal")}
+    entries |= {name: _text(run[name]) for name in NESTED if name in run}
+    more = _others(run, (*KEYS, *PLAIN, *NESTED, *BY_SERIES))
     rows = [keys | entries | {"more": more, "facts": _text(facts) if facts else None}]
-    rows += _with_probabilities(series, None, cell["probabilities"])
+    rows += _with_probabilities(series, None, run["probabilities"])
     for number, answer in enumerate(content.get("answers", ())):
         texts = {name: _text(answer[name]) for name in ("question", "validation")}
         more = _others(answer, ("question", "validation", "probabilities"))
         rows += [keys | {"answer": number, "more": more} | texts]
         rows += _with_probabilities(series, number, answer["probabilities"])
-    return pa.Table.from_pylist(rows, schema=_schema(len(cell["classes"])))
+    return pa.Table.from_pylist(rows, schema=_schema(len(run["classes"])))
 
 
 def _others(entries: Mapping[str, Any], known: Sequence[str]) -> str | None:
@@ -271,18 +264,16 @@ def _schema(n_classes: int) -> pa.Schema:
 
 
 def _text(value: Any) -> str:
-    """JSON without spaces; entries stay in their order, so that a cell can be written as the file it was."""
+    """JSON without spaces; entries stay in their order, so that a run can be written as the file it was."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def _write(place: Path, cells: Mapping[str, pa.Table], *, new: Sequence[str]) -> None:
-    """Write the table of these cells; it takes its place when the new ones were read back from it."""
+def _write(place: Path, runs: Mapping[str, pa.Table], *, new: Sequence[str]) -> None:
+    """Write the table of these runs; it takes its place when the new ones were read back from it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.concat_tables(
-        [cells[key] for key in sorted(cells)], promote_options="default"
-    ).combine_chunks()
+    table = pa.concat_tables([runs[key] for key in sorted(runs)], promote_options="default").combine_chunks()
     n_classes = sum(name.startswith("p_") for name in table.column_names)
     table = table.select(_schema(n_classes).names)
     with whole_file(place) as temporary:
@@ -298,7 +289,7 @@ def _write(place: Path, cells: Mapping[str, pa.Table], *, new: Sequence[str]) ->
         written = _index(temporary)
         for key in new:
             _check(written[key])
-            if _packed_facts(written[key]) != _packed_facts(cells[key]):
+            if _packed_facts(written[key]) != _packed_facts(runs[key]):
                 raise DataError(f"the facts of {key!r} came back changed")
 
 
@@ -326,7 +317,7 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def _packed(folder: Path) -> Mapping[str, pa.Table]:
-    """Key -> rows of every cell in the packed file of a folder; empty where there is none."""
+    """Key -> rows of every run in the packed file of a folder; empty where there is none."""
     place = Path(os.path.abspath(folder)) / PACKED
     try:
         found = os.stat(place)
@@ -354,44 +345,44 @@ def _index(place: Path) -> dict[str, pa.Table]:
     expected = _schema(sum(name.startswith("p_") for name in table.column_names))
     if not table.schema.equals(expected) or table.column("cell").null_count:
         raise DataError(
-            f"{PACKED!r} of the study {place.parent.name!r} has other columns than the cells of a study have. "
+            f"{PACKED!r} of the study {place.parent.name!r} has other columns than the runs of a study have. "
             "Restore it, or remove it and run the study again."
         )
     keys = table.column("cell").to_pylist()
     starts = [k for k, key in enumerate(keys) if k == 0 or key != keys[k - 1]]
     found = {keys[a]: table.slice(a, b - a) for a, b in pairwise([*starts, len(keys)])}
     if len(found) < len(starts):
-        raise DataError(f"{PACKED!r} of the study {place.parent.name!r} has a cell twice. Restore it.")
+        raise DataError(f"{PACKED!r} of the study {place.parent.name!r} has a run twice. Restore it.")
     return found
 
 
 def _content_of(rows: pa.Table) -> dict[str, Any]:
-    """The sealed JSON that the rows of a cell were made from."""
+    """The sealed JSON that the rows of a run were made from."""
     heads = [k for k, name in enumerate(rows.column("series").to_pylist()) if name is None]
     first, *answers = (rows.slice(a, b - a) for a, b in pairwise([*heads, len(rows)]))
-    cell: dict[str, Any] = {
+    run: dict[str, Any] = {
         name: _value(first, name) for name in (*KEYS, *PLAIN) if name not in ("cell", *OF_PACKING)
     }
-    cell |= {
+    run |= {
         name: _nested(first, name)
         for name in NESTED
         if name not in OF_PACKING and _value(first, name) is not None
     }
-    series, classes = first.slice(1), cell["classes"]
-    cell["names"], cell["groups"] = series.column("series").to_pylist(), series.column("group").to_pylist()
-    cell["labels"] = [classes[k] for k in series.column("label").to_pylist()]
-    cell["probabilities"] = _probabilities(first, len(classes))
-    cell |= _more(first)
+    series, classes = first.slice(1), run["classes"]
+    run["names"], run["groups"] = series.column("series").to_pylist(), series.column("group").to_pylist()
+    run["labels"] = [classes[k] for k in series.column("label").to_pylist()]
+    run["probabilities"] = _probabilities(first, len(classes))
+    run |= _more(first)
     sealed = {"format": _value(first, "format"), "seal": _value(first, "seal")}
-    if not answers and sealed["format"] == CELL_FORMAT:
-        return cell | sealed
-    asked = [
+    if not answers and sealed["format"] == RUN_FORMAT:
+        return run | sealed
+    evaluations = [
         {name: _nested(answer, name) for name in ("question", "validation")}
         | {"probabilities": _probabilities(answer, len(classes))}
         | _more(answer)
         for answer in answers
     ]
-    return {"cell": cell, "answers": asked} | sealed
+    return {"cell": run, "answers": evaluations} | sealed
 
 
 def _value(rows: pa.Table, name: str) -> Any:
@@ -399,7 +390,7 @@ def _value(rows: pa.Table, name: str) -> Any:
 
 
 def _nested(rows: pa.Table, name: str) -> Any:
-    return json_of(_value(rows, name).encode(), f"{name} of a packed cell")
+    return json_of(_value(rows, name).encode(), f"{name} of a packed run")
 
 
 def _more(rows: pa.Table) -> dict[str, Any]:
@@ -424,5 +415,5 @@ def _study_folder(place: Path) -> Path:
 
 
 def _key(place: Path) -> str:
-    """``cells/bonn/sss-1-0123456789ab`` of the file of a cell; names may have points."""
+    """``cells/bonn/sss-1-0123456789ab`` of the file of a run; names may have points."""
     return "/".join((*place.parts[-3:-1], place.name.removesuffix(".json")))

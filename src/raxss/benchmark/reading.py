@@ -1,9 +1,4 @@
-"""How is a setting taken from a table of a study, and what is refused?
-
-    a table that TOML made, a name -> a section, names, a whole number; or a ConfigError that says what was needed
-
-Next: dataset.py and study.py read the whole file with these.
-"""
+"""Checks of settings in study files: sections, lists of names, numbers; each raises a ConfigError."""
 
 from __future__ import annotations
 
@@ -16,11 +11,7 @@ from raxss.errors import ConfigError, did_you_mean
 
 
 def section(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The settings under a name; none where it is not there.
-
-    >>> section({"windows": {"stride": 5}}, "windows"), section({}, "split")
-    ({'stride': 5}, {})
-    """
+    """The settings under a name; empty if it is absent."""
     found = tables.get(name, {})
     if not isinstance(found, Mapping):
         raise ConfigError(f"{name!r} must be a section with settings, [{name}], got {found!r}.")
@@ -28,7 +19,7 @@ def section(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def refuse_unknown(where: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Stop at a setting that there is not, with the nearest that there is.
+    """Raise at an unknown setting, with the nearest known one.
 
     >>> refuse_unknown("[split]", {"bye": 3}, ["by", "kind"])
     Traceback (most recent call last):
@@ -42,39 +33,26 @@ def refuse_unknown(where: str, given: Mapping[str, Any], known: Iterable[str]) -
 
 
 def fields_of(kind: Any) -> list[str]:
-    """The settings that a dataclass takes.
-
-    >>> from raxss.method.windows import WindowConfig
-    >>> fields_of(WindowConfig)
-    ['window_length', 'stride']
-    """
+    """Names of the fields of a dataclass."""
     return [field.name for field in dataclasses.fields(kind)]
 
 
 def names_in(what: str, given: Any) -> tuple[str, ...]:
-    """A list of names.
-
-    >>> names_in("split.only", ["JHH", "NIH"])
-    ('JHH', 'NIH')
-    """
+    """A list of names as a tuple."""
     if not isinstance(given, list) or not all(isinstance(item, str) and item for item in given):
         raise ConfigError(f"{what} is {given!r}; needed is a list of names.")
     return tuple(given)
 
 
 def whole(what: str, given: Any, least: int) -> int:
-    """A whole number of at least ``least``.
-
-    >>> whole("n_threads", 2, least=1)
-    2
-    """
+    """A whole number of at least ``least``."""
     if not isinstance(given, int) or isinstance(given, bool) or given < least:
         raise ConfigError(f"{what} is {given!r}; needed is a whole number of at least {least}.")
     return given
 
 
 def is_number(value: object) -> bool:
-    """Whether it is finite and a number; True and False are none.
+    """Whether a value is a finite number; booleans are none.
 
     >>> is_number(0.5), is_number(True), is_number("0.5")
     (True, False, False)

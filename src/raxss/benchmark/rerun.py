@@ -1,10 +1,9 @@
-"""Does a result that somebody committed come out again?
+"""Reproduce committed results: fit a run again and compare.
 
-    a folder of `raxss table`, system, seed -> the same fit once more -> Rerun: both figures
+    a folder of `raxss table`, system, seed -> the same fit -> Rerun: both values of each metric
 
-Data, split and seed are those of the study, a copy of which lies in the folder; settings and choices are those that
-the committed cell wrote down, whatever presets say today. The folder itself is only read.
-Next: collect.py reads whole folders, for a page about all of them.
+Data, split and seed are those of the study, a copy of which is in the folder; settings and choices are those of the
+committed run, whatever presets are today. The folder is only read.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ import pandas as pd
 
 from raxss._core.atomic import json_ready
 from raxss._core.bounded import read_json
-from raxss._core.renames import current_settings
+from raxss._core.renames import SETTING, current_names, current_settings
 from raxss.benchmark.dataset import HEADLINES
 from raxss.benchmark.evaluation_set import View, is_view_of, views_of
-from raxss.benchmark.packed import facts_of, read_cell
+from raxss.benchmark.packed import facts_of, read_run
 from raxss.benchmark.pages.files import csv_of, read_table
-from raxss.benchmark.result import CellResult
-from raxss.benchmark.runs import cell_of, place_of, run_cell
+from raxss.benchmark.result import RunResult
+from raxss.benchmark.runs import execute, place_of, plan_run
 from raxss.benchmark.study import Study, load_extensions
 from raxss.benchmark.table import STUDY_FILE
 from raxss.errors import ConfigError, DataError, RAxSSError, did_you_mean
@@ -34,7 +33,7 @@ from raxss.estimator.config import ADDED_LATER
 from raxss.method.window_scorer import pick_device
 from raxss.metrics import score
 
-#: What was noted beside a result and may explain another figure.
+#: Facts of a run that may explain other numbers.
 PLACES = (
     "device",
     "machine",
@@ -52,20 +51,20 @@ WRITTEN = 1e-9  # tables have ten digits
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rerun:
-    """A committed cell and its repetition.
+    """A committed run and its repetition.
 
     Attributes
     ----------
     figures
-        Metric -> as committed, and now; the dataset's headline first.
+        Metric -> committed value, and now; the dataset's headline first.
     deviation
-        Of the headline over the committed seeds of this system, NaN where there is one.
+        Of the headline over the committed seeds of this system, NaN of one seed.
     farthest
         The largest difference of a probability.
     elsewhere
-        What differs in device and versions: name -> as committed, and now.
+        Devices and versions that differ: name -> committed, and now.
     settings
-        Settings that the study would have today, where they are others: name -> as committed, and today.
+        Settings whose current values differ: name -> committed, and now.
     """
 
     dataset: str
@@ -79,24 +78,24 @@ class Rerun:
 
     @property
     def same(self) -> bool:
-        """Whether all figures are the same, to the last digit that tables have."""
+        """Whether all metrics are the same to the ten digits of tables."""
         return all(
             np.isclose(old, new, rtol=WRITTEN, atol=0, equal_nan=True) for old, new in self.figures.values()
         )
 
     @property
     def difference(self) -> float:
-        """Of the headline: now minus committed."""
+        """Of the headline, now minus committed."""
         old, new = next(iter(self.figures.values()))
         return new - old
 
     @property
     def holds(self) -> bool:
-        """Whether it came out again: the same, or no further off than seeds are from each other."""
+        """Whether it was reproduced: the same, or within the deviation over seeds."""
         return self.same or bool(abs(self.difference) <= self.deviation)
 
     def verdict(self) -> str:
-        """In words.
+        """The comparison as a sentence.
 
         Examples
         --------
@@ -108,11 +107,11 @@ class Rerun:
         if self.same:
             equal = "equal bit for bit" if self.farthest == 0 else f"at most {self.farthest:.1g} apart"
             return f"the same to the last digit; probabilities are {equal}"
-        told = f"differs by {self.difference:+.4f}"
+        text = f"differs by {self.difference:+.4f}"
         if np.isnan(self.deviation):
-            return f"{told}; of one seed there is no deviation to judge that by"
+            return f"{text}; of one seed there is no deviation to judge that by"
         more = "" if self.holds else " only"
-        return f"{told}, seed deviation{more} {self.deviation:.4f}"
+        return f"{text}, seed deviation{more} {self.deviation:.4f}"
 
 
 def rerun(
@@ -125,16 +124,16 @@ def rerun(
     root: Path | str | None = None,
     device: str = "auto",
 ) -> list[Rerun]:
-    """Fit one system with one seed again, and compare with what a folder has.
+    """Fit one system with one seed again, and compare with the committed result.
 
     Parameters
     ----------
     folder
-        What `raxss table` wrote.
+        Of `raxss table`.
     dataset
-        Of several in the folder; all that have this system and seed otherwise.
+        One dataset; by default all with this system and seed.
     study
-        The study's file; otherwise the copy in the folder. Needed where it names data or extensions by a path.
+        File of the study, by default the copy in the folder; needed if it names data or extensions by a path.
     root
         Folder with the registered datasets; ``RAXSS_DATA`` otherwise.
 
@@ -160,14 +159,14 @@ def rerun(
     found = []
     with tempfile.TemporaryDirectory() as scratch:
         for row in rows:
-            old, facts = committed_cell(folder, row)
+            old, facts = committed_run(folder, row)
             view, read_now = _view(read, str(row["dataset"]), system, Path(scratch), root)
             found.append(_again(old, facts, table, view, read_now, Path(scratch), device))
     return found
 
 
 def committed_table(folder: Path) -> pd.DataFrame:
-    """The rows of ``results.csv``, a cell each."""
+    """``results.csv``, a row for each run."""
     try:
         return read_table(csv_of(folder / "results.csv"))
     except OSError as error:
@@ -177,11 +176,11 @@ def committed_table(folder: Path) -> pd.DataFrame:
         ) from error
 
 
-def committed_cell(folder: Path, row: Mapping[Any, Any]) -> tuple[CellResult, dict[str, Any]]:
-    """The result behind a row, and what was noted beside it; a row that says something else is refused."""
+def committed_run(folder: Path, row: Mapping[Any, Any]) -> tuple[RunResult, dict[str, Any]]:
+    """The result and facts of a row; refuse a row with other numbers."""
     dataset, system, seed = str(row["dataset"]), str(row["system"]), int(row["seed"])
     place = place_of(folder / "cells", dataset, system, seed, str(row["config_hash"]))
-    result = read_cell(place, CellResult)
+    result = read_run(place, RunResult)
     for name, value in _figures(result).items():
         if not np.isclose(value, row[name], rtol=WRITTEN, atol=0, equal_nan=True):
             raise DataError(
@@ -193,10 +192,9 @@ def committed_cell(folder: Path, row: Mapping[Any, Any]) -> tuple[CellResult, di
 
 
 def _rows(table: pd.DataFrame, system: str, seed: int, dataset: str | None) -> list[dict[Any, Any]]:
-    """What is asked for, each a cell that is done."""
     done = table[table["error"] == ""]
-    asked = (("system", system), ("seed", seed), *((("dataset", dataset),) if dataset is not None else ()))
-    for name, value in asked:
+    wanted = (("system", system), ("seed", seed), *((("dataset", dataset),) if dataset is not None else ()))
+    for name, value in wanted:
         if not (done[name] == value).any():
             known = [str(item) for item in done[name].unique()]
             raise ConfigError(f"there is no result of the {name} {value!r}{did_you_mean(str(value), known)}")
@@ -223,7 +221,7 @@ def _study(folder: Path, given: Path | str | None) -> Study:
 
 
 def _view(study: Study, name: str, system: str, scratch: Path, root: Path | str | None) -> tuple[View, Study]:
-    """The data of one block of the table, and the study as far as it is about that."""
+    """The view of one block of the table, and the study narrowed to it."""
     datasets = tuple(item for item in study.datasets if is_view_of(name, item.name))
     known = [item.name for item in study.datasets]
     if not datasets:
@@ -236,7 +234,7 @@ def _view(study: Study, name: str, system: str, scratch: Path, root: Path | str 
 
 
 def _again(
-    old: CellResult,
+    old: RunResult,
     facts: Mapping[str, Any],
     table: pd.DataFrame,
     view: View,
@@ -249,16 +247,16 @@ def _again(
         raise ConfigError(f"the study has no seed {old.seed}{did_you_mean(str(old.seed), known)}")
     system = study.compared()[old.system]
     committed = current_settings(old.settings, warn=False)
-    choice = committed.get("choice", {})
+    choice = current_names(committed.get("choice", {}), SETTING, warn=False)
     today = system.parameters(
         view.windows, training=study.training, choice=choice, longest=view.longest, positive=view.positive
     )
-    neutral = {name: value for name, value in ADDED_LATER.items() if name in today}  # where the cell is older
+    neutral = {name: value for name, value in ADDED_LATER.items() if name in today}  # where the run is older
     kept = neutral | {name: committed[name] for name in today if name in committed}
     pinned = replace(system, settings={**system.settings, **kept})
-    cell = cell_of(study, view, pinned, old.seed, scratch, device=str(pick_device(device)), choice=choice)
-    new = run_cell(cell)
-    assert isinstance(new, CellResult), "it asks nothing more"
+    run = plan_run(study, view, pinned, old.seed, scratch, device=str(pick_device(device)), choice=choice)
+    new = execute(run)
+    assert isinstance(new, RunResult), "a run without a probe has a RunResult"
     if (new.names, new.labels, new.classes) != (old.names, old.labels, old.classes):
         raise DataError(
             f"{old.dataset}, {old.system}, seed {old.seed} was tested on {len(old.names)} series, and now on "
@@ -268,7 +266,7 @@ def _again(
     before, now = _figures(old), _figures(new)
     own = table[(table["dataset"] == old.dataset) & (table["system"] == old.system) & (table["error"] == "")]
     metrics = dict.fromkeys([view.headline, *HEADLINES])
-    noted = read_json(cell.facts_place)
+    noted = read_json(run.facts_place)
     return Rerun(
         dataset=old.dataset,
         system=old.system,
@@ -289,7 +287,7 @@ def _again(
     )
 
 
-def _figures(result: CellResult) -> dict[str, float]:
+def _figures(result: RunResult) -> dict[str, float]:
     found = score(
         result.labels,
         result.probabilities,

@@ -1,10 +1,6 @@
-"""What does one cell of a comparison leave behind?
+"""Result of one run: the predictions of one system, seed and split, as a sealed JSON file.
 
-    one fit of one system on one split -> CellResult -> a JSON file that appears whole, and says when it is not
-
-The file holds what the numbers of the table come from: the probability of every test series. The same cell on
-the same device gives the same bytes; how long it took, and where, lies in a file beside it.
-Next: runs.py makes them; pages/report.py puts them into a table.
+The same run on the same device gives the same bytes; duration and hardware are in a file beside it.
 """
 
 from __future__ import annotations
@@ -25,51 +21,48 @@ from raxss._core.store import unsealed, write_sealed
 from raxss.errors import DataError
 
 FORMAT = "raxss cell 1"
-ADDED = frozenset({"f1_classes", "changes"})  # later than the format: written where they say something
+ADDED = frozenset({"f1_classes", "changes"})  # newer than the format: written unless empty
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class CellResult:
-    """How one system, trained with one seed on one split, did on the test part.
+class RunResult:
+    """Test predictions of one system, trained with one seed on one split.
 
     Attributes
     ----------
-    dataset, system, seed, fold
-        Which cell it is. ``fold`` is None for a single split, else the fold or the group left out.
+    fold
+        None for a single split, else the fold or the group left out.
     config_hash
         Of everything that decides the numbers: data, split, settings.
     classes, positive
-        Columns of ``probabilities``; the class that F1, AUC and average precision are about, None where there are
-        more than two.
+        Columns of ``probabilities``; the positive class, None of more than two classes.
     f1_classes
-        Of more than two: those whose F1 is averaged; all where it is empty.
+        Of more than two classes: those whose F1 is averaged; all if empty.
     changes
-        What was done to the data beyond its preparation: ``sources`` that were joined, the ``crop`` to random
-        lengths, ``shuffled`` labels, and the ``seed`` of the last two; empty where nothing was.
+        Changes of the data beyond its preparation: ``sources`` that were joined, the ``crop`` to random lengths,
+        ``shuffled`` labels, and the ``seed`` of the last two.
     settings
-        As resolved: those of the estimator, and what was chosen on validation.
+        Parameters of the estimator, and what was chosen on validation.
     split
-        What was kept together, how it was balanced, how many series in each part.
+        Grouping, balancing and sizes of the parts.
     names, labels, groups
-        ``(n_test,)`` of the test series; groups are what a bootstrap draws.
+        ``(n_test,)``; groups are drawn by a bootstrap.
     probabilities
         ``(n_test, C)``.
     window_accuracy
-        Share of the test windows with the right class; None for systems that score no windows.
+        Share of the test windows with the right class; None for systems without window probabilities.
     validation
-        Figures on the validation part.
-    n_parameters
-        Of the network, None where there is none.
+        Metrics of the validation series.
 
     Examples
     --------
     >>> import tempfile
-    >>> result = CellResult(dataset="toy", system="sss", seed=1, config_hash="ab12", classes=("a", "b"),
+    >>> result = RunResult(dataset="toy", system="sss", seed=1, config_hash="ab12", classes=("a", "b"),
     ...                     positive="b", names=("s1", "s2"), labels=("a", "b"), groups=("g1", "g2"),
     ...                     probabilities=np.array([[0.9, 0.1], [0.2, 0.8]]))
     >>> place = Path(tempfile.mkdtemp()) / "cell.json"
     >>> result.write(place)
-    >>> CellResult.read(place).probabilities
+    >>> RunResult.read(place).probabilities
     array([[0.9, 0.1],
            [0.2, 0.8]])
     """
@@ -94,12 +87,12 @@ class CellResult:
     n_parameters: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As it is kept; what was added later than the format only where it says something."""
+        """Content of the file."""
         content = json_ready(dataclasses.asdict(self))
         return {name: value for name, value in content.items() if value or name not in ADDED}
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> CellResult:
+    def from_json(cls, content: Mapping[str, Any]) -> RunResult:
         """Read `to_json`."""
         known = dict(content)
         for name in ("classes", "names", "labels", "groups", "f1_classes"):
@@ -108,32 +101,29 @@ class CellResult:
         return cls(**known)
 
     def write(self, path: Path | str) -> None:
-        """As JSON, with a seal over its content."""
+        """Write sealed JSON."""
         write_sealed(path, {"format": FORMAT, **self.to_json()})
 
     @classmethod
-    def read(cls, path: Path | str) -> CellResult:
-        """Read what `write` wrote; refuse a file that was cut short or changed."""
-        with damage_told(path):
+    def read(cls, path: Path | str) -> RunResult:
+        """Read a file of `write`; refuse a damaged one."""
+        with damage_reported(path):
             return cls.from_sealed(read_json(path))
 
     @classmethod
-    def from_sealed(cls, content: Mapping[str, Any]) -> CellResult:
-        """Read the content of a file; ValueError where it was changed."""
+    def from_sealed(cls, content: Mapping[str, Any]) -> RunResult:
+        """Read the content of a file; ValueError if it was changed."""
         known = unsealed(content, FORMAT)
         return cls.from_json({name: value for name, value in known.items() if name != "format"})
 
 
-# Files that say when they are not whole -----------------------------------------------------------------------
-
-
 @contextmanager
-def damage_told(path: Path | str) -> Iterator[None]:
-    """Whatever goes wrong in reading a result means that the file is not what was written."""
+def damage_reported(path: Path | str) -> Iterator[None]:
+    """Raise DataError for whatever goes wrong in reading a result."""
     try:
         yield
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise DataError(
-            f"{Path(path).name!r} cannot be read as the result of a cell ({error}); it was cut short or changed. "
+            f"{Path(path).name!r} cannot be read as the result of a run ({error}); it was cut short or changed. "
             "Remove it and run the study again: what is missing is computed anew."
         ) from error

@@ -1,11 +1,10 @@
-"""How does one system, with one seed on one split, get its numbers, and are they there already?
+"""Runs: one system with one seed on one split, fitted, scored and kept.
 
-    View, System, seed, choice -> Cell -> run_cell -> CellResult, a file named after all that decides it
-    the same with a Probe                          -> Probed, likewise
+    View, System, seed, choice -> plan_run -> Run -> execute -> RunResult, a file named after the hash of its setup
+    the same with a Probe                                    -> EvaluatedRun
 
-The test part is opened once, by a model that is final, and without its labels. A trial is a cell that never opens
-it: it scores the validation part, by which a system's choice is made. A cell with a probe asks its model more.
-Next: table.py runs them all; pages/report.py makes the table.
+The final model predicts the test series once, without their labels. A trial is a run that predicts the validation
+series only, by which the settings of a system are chosen. A run with a probe has further evaluations of its model.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ from raxss._core.atomic import canonical_hash, json_ready, sha256_of, write_json
 from raxss._core.jobs.local import threads_limited
 from raxss._core.renames import former_settings
 from raxss._core.version import __version__
-from raxss.benchmark.analyses.probe import Answer, Asked, Probe, Probed
+from raxss.benchmark.analyses.evaluation import EvaluatedRun, Evaluation, FittedModel, Probe
 from raxss.benchmark.evaluation_set import View, bootstrap_groups, slug
-from raxss.benchmark.packed import is_kept, read_cell
-from raxss.benchmark.result import CellResult
+from raxss.benchmark.packed import is_kept, read_run
+from raxss.benchmark.result import RunResult
 from raxss.benchmark.study import BUILT_IN, Study, load_extensions
 from raxss.benchmark.systems import System
 from raxss.data.prepare.folder import read_prepared
@@ -49,34 +48,32 @@ from raxss.method.training.step import reproducible
 from raxss.method.window_scorer import pick_device
 from raxss.metrics import score
 
-#: Part of the hash of every cell. Raise it where the same data, split, settings, seed and device come to give other
-#: numbers for many systems, so that all cells are computed anew; for one system, raise its `System.revision`. A new
+#: Part of the hash of every run. Raise it where the same data, split, settings, seed and device come to give other
+#: numbers for many systems, so that all runs are computed anew; for one system, raise its `System.revision`. A new
 #: version of the package, or a new setting with a neutral value (`ADDED_LATER`), is no reason.
 RESULTS_VERSION = 1
-FIRST_VERSION = "0.1"  # stands for 1 in hashes, which were made of the version of the package then
+FIRST_VERSION = "0.1"  # written for 1: hashes had the version of the package then
 
-Kept = TypeVar("Kept", CellResult, Probed)
+Kept = TypeVar("Kept", RunResult, EvaluatedRun)
 logger = logging.getLogger("raxss")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Cell:
-    """One fit, with everything that a worker must know about it; can be sent to another process.
+class Run:
+    """One fit, as it is sent to a worker.
 
     Attributes
     ----------
     choice
-        What was chosen for this system on the first seed's validation part.
+        Settings chosen for this system on the validation series of the first seed.
     settings
-        Every parameter of the estimator, as resolved.
+        Every parameter of the estimator.
     config_hash
         Of data, split, settings, seed, threads, device and `RESULTS_VERSION`.
     place
-        The file that its result goes to, until it is packed with others.
+        File of its result, until it is packed with others.
     trial
-        Whether only the validation part is scored.
-    probe
-        What else is asked of the fitted model; None: nothing.
+        Whether only the validation series are predicted.
     """
 
     view: View
@@ -95,27 +92,26 @@ class Cell:
 
     @property
     def split(self) -> Split:
-        """Of this seed."""
+        """Split of this seed."""
         return self.view.splits[self.seed]
 
     @property
     def facts_place(self) -> Path:
-        """How long it took, and where."""
+        """File with duration and hardware."""
         return self.place.with_suffix(".facts.json")
 
     @property
     def error_place(self) -> Path:
-        """Why it has no result."""
+        """File with its error."""
         return self.place.with_suffix(".error.json")
 
     def __str__(self) -> str:
-        told = "".join(f", {name} {value}" for name, value in self.choice.items())
-        return (
-            f"{self.view.name}, {self.system.name}, seed {self.seed}{told}{' (trial)' if self.trial else ''}"
-        )
+        choice = "".join(f", {name} {value}" for name, value in self.choice.items())
+        trial = " (trial)" if self.trial else ""
+        return f"{self.view.name}, {self.system.name}, seed {self.seed}{choice}{trial}"
 
 
-def cell_of(
+def plan_run(
     study: Study,
     view: View,
     system: System,
@@ -126,8 +122,8 @@ def cell_of(
     choice: Mapping[str, Any] | None = None,
     trial: bool = False,
     probe: Probe | None = None,
-) -> Cell:
-    """The cell of one system and seed; trials lie in ``choices``, results in ``cells``."""
+) -> Run:
+    """The run of one system and seed; its file is in ``choices`` for trials, else in ``cells``."""
     choice = dict(choice or {})
     device = device if system.uses_device else "cpu"  # the others know no GPU: theirs are the same numbers
     settings = system.parameters(
@@ -156,9 +152,9 @@ def cell_of(
         **({"probe": json_ready(probe.decides())} if probe is not None else {}),
     }
     digest = canonical_hash(decides)[:12]
-    told = "".join(f"-{value}" for value in choice.values()) if trial else ""
+    chosen = "".join(f"-{value}" for value in choice.values()) if trial else ""
     folder = out / ("choices" if trial else "cells")
-    return Cell(
+    return Run(
         view=view,
         system=system,
         seed=seed,
@@ -169,14 +165,14 @@ def cell_of(
         n_threads=study.n_threads,
         device=device,
         extensions=extensions,
-        place=place_of(folder, view.name, system.name, f"{seed}{told}", digest),
+        place=place_of(folder, view.name, system.name, f"{seed}{chosen}", digest),
         trial=trial,
         probe=probe,
     )
 
 
 def place_of(folder: Path, dataset: str, system: str, seed: int | str, config_hash: str) -> Path:
-    """The file of a cell in a folder of cells.
+    """The file of a run in a folder of runs.
 
     >>> place_of(Path("cells"), "bonn", "sss", 1, "0123456789ab").as_posix()
     'cells/bonn/sss-1-0123456789ab.json'
@@ -184,207 +180,203 @@ def place_of(folder: Path, dataset: str, system: str, seed: int | str, config_ha
     return folder / slug(dataset) / f"{slug(system)}-{seed}-{config_hash}.json"
 
 
-def done(cell: Cell) -> CellResult | None:
-    """The result of an earlier run, if it is there and whole."""
-    return _kept(cell, CellResult)
+def done(run: Run) -> RunResult | None:
+    """The kept result of a run; None if there is none, or a damaged one."""
+    return _kept(run, RunResult)
 
 
-def answered(cell: Cell) -> Probed | None:
-    """The same of a cell with a probe."""
-    return _kept(cell, Probed)
+def evaluated(run: Run) -> EvaluatedRun | None:
+    """The kept result of a run with a probe."""
+    return _kept(run, EvaluatedRun)
 
 
-def is_done(cell: Cell) -> bool:
-    """Whether there is nothing left to do for a cell, with a probe or without."""
-    return (done(cell) if cell.probe is None else answered(cell)) is not None
+def is_done(run: Run) -> bool:
+    """Whether a run, with a probe or without, has a kept result."""
+    return (done(run) if run.probe is None else evaluated(run)) is not None
 
 
-def _kept(cell: Cell, kind: type[Kept]) -> Kept | None:
-    if not is_kept(cell.place):
+def _kept(run: Run, kind: type[Kept]) -> Kept | None:
+    if not is_kept(run.place):
         return None
     try:
-        result = read_cell(cell.place, kind)
+        result = read_run(run.place, kind)
     except DataError as error:
         logger.warning("%s It is computed again.", error)
         return None
-    return result if result.config_hash == cell.config_hash else None
+    return result if result.config_hash == run.config_hash else None
 
 
 # Running one --------------------------------------------------------------------------------------------------
 
 
-def run_cell(cell: Cell) -> CellResult | Probed:
-    """Fit on training and validation, score the test part once, ask what the probe asks, and write the result.
+def execute(run: Run) -> RunResult | EvaluatedRun:
+    """Fit, predict the test series, evaluate the probe, and write the result; deterministic.
 
-    The same cell gives the same bytes. What a reader should know of time, place and warnings lies beside it.
+    Duration, hardware and warnings go into a file beside it.
     """
     clock = _Clock()
     with (
-        threads_limited(cell.n_threads),
-        warnings.catch_warnings(record=True) as told,
-        _seeded(cell.seed),
+        threads_limited(run.n_threads),
+        warnings.catch_warnings(record=True) as caught,
+        _seeded(run.seed),
         reproducible(
-            torch.device(cell.device)
+            torch.device(run.device)
         ),  # prediction too: sums over windows have no order of their own
     ):
         warnings.simplefilter("default")
-        _load_extensions(cell)
-        collection = read_prepared(cell.view.folder)
-        if collection.collection_hash != cell.view.content:
+        _load_extensions(run)
+        collection = read_prepared(run.view.folder)
+        if collection.collection_hash != run.view.content:
             raise DataError(
-                f"the prepared data of {cell.view.name!r} changed after the study began. Run the study again."
+                f"the prepared data of {run.view.name!r} changed after the study began. Run the study again."
             )
-        weak = weak_parts(collection, cell.split)
-        for part in ("train", "validation" if cell.trial else "test"):
+        weak = weak_parts(collection, run.split)
+        for part in ("train", "validation" if run.trial else "test"):
             if part in weak:
                 raise LabelError(
-                    f"{weak[part]} (split: {cell.split.description}); no figure exists there. Choose other "
+                    f"{weak[part]} (split: {run.split.description}); no figure exists there. Choose other "
                     "fractions, a narrower split.by, or other seeds."
                 )
         clock.lap("load")
-        model, validation = _fitted(cell, collection)
+        model, validation = _fitted(run, collection)
         clock.lap("fit")
-        labels = collection[cell.split.validation].labels
+        labels = collection[run.split.validation].labels
         figures: dict[str, float] = {}
         if "validation" not in weak and len(validation):
             figures = score(
                 labels,
                 validation,
                 classes=np.asarray(model.classes_),
-                positive=cell.view.positive,
-                f1_classes=cell.view.f1_classes,
+                positive=run.view.positive,
+                f1_classes=run.view.f1_classes,
             )
         clock.lap("validation")
-        tested = _result(cell, collection, model, figures)
+        tested = _result(run, collection, model, figures)
         clock.lap("test")
-        result: CellResult | Probed = tested
-        if cell.probe is not None:
-            judges = collection[[] if "validation" in weak else cell.split.validation]
-            result = Probed(result=tested, answers=_answers(cell, cell.probe, collection, judges, model))
+        result: RunResult | EvaluatedRun = tested
+        if run.probe is not None:
+            judges = collection[[] if "validation" in weak else run.split.validation]
+            result = EvaluatedRun(
+                result=tested, evaluations=_evaluations(run, run.probe, collection, judges, model)
+            )
             clock.lap("probe")
     # Facts first: a result that is there has its facts.
-    write_json(cell.facts_place, _facts(cell, clock, [str(item.message) for item in told]))
-    result.write(cell.place)
-    cell.error_place.unlink(missing_ok=True)
+    write_json(run.facts_place, _facts(run, clock, [str(item.message) for item in caught]))
+    result.write(run.place)
+    run.error_place.unlink(missing_ok=True)
     return result
 
 
-def fit_cell(cell: Cell) -> tuple[Any, SeriesCollection]:
-    """The model of a cell, fitted as `run_cell` fits it, and its test series, in groups that a bootstrap draws."""
-    with threads_limited(cell.n_threads), _seeded(cell.seed), reproducible(torch.device(cell.device)):
-        _load_extensions(cell)
-        collection = read_prepared(cell.view.folder)
-        model, _ = _fitted(cell, collection)
-    groups = bootstrap_groups(collection, cell.split)
+def fit_run(run: Run) -> tuple[Any, SeriesCollection]:
+    """The model of a run, fitted as in `execute`, and its test series with the groups of a bootstrap."""
+    with threads_limited(run.n_threads), _seeded(run.seed), reproducible(torch.device(run.device)):
+        _load_extensions(run)
+        collection = read_prepared(run.view.folder)
+        model, _ = _fitted(run, collection)
+    groups = bootstrap_groups(collection, run.split)
     test = [
-        replace(item, group=group) for item, group in zip(collection[cell.split.test], groups, strict=True)
+        replace(item, group=group) for item, group in zip(collection[run.split.test], groups, strict=True)
     ]
     return model, SeriesCollection(test)
 
 
-def _load_extensions(cell: Cell) -> None:
-    """Run the extensions that the cell's hash stands for, and no others."""
-    for file, digest in cell.extensions:
+def _load_extensions(run: Run) -> None:
+    """Run the extensions that the hash of the run was made of."""
+    for file, digest in run.extensions:
         if sha256_of(file) != digest:
             raise DataError(
                 f"the extension {file.name!r} changed after the study began. Run the study again: what depends on "
                 "it is computed anew."
             )
-    load_extensions([file for file, _ in cell.extensions])
+    load_extensions([file for file, _ in run.extensions])
 
 
-def _fitted(cell: Cell, collection: SeriesCollection) -> tuple[Any, NDArray[np.float64]]:
-    """The final model, and its probabilities of the validation series. The test part is not in sight here."""
-    train, validation = collection[cell.split.train], collection[cell.split.validation]
-    judged = cell.trial or cell.probe is not None  # by validation series, which it must not have learned from
-    if cell.system.learns_from_all(cell.settings) and not judged:
-        return _learned(cell, SeriesCollection([*train, *validation]), validation=[]), np.zeros((0, 0))
-    model = _learned(cell, train, validation)
-    return model, _probabilities(cell, model, validation)
+def _fitted(run: Run, collection: SeriesCollection) -> tuple[Any, NDArray[np.float64]]:
+    """The final model, and its probabilities of the validation series."""
+    train, validation = collection[run.split.train], collection[run.split.validation]
+    judged = run.trial or run.probe is not None  # on validation series, so not trained on them
+    if run.system.learns_from_all(run.settings) and not judged:
+        return _learned(run, SeriesCollection([*train, *validation]), validation=[]), np.zeros((0, 0))
+    model = _learned(run, train, validation)
+    return model, _probabilities(run, model, validation)
 
 
-def _learned(cell: Cell, train: SeriesCollection, validation: Sequence[Series]) -> Any:
-    """The system of a cell, fitted."""
-    model = cell.system.make(
-        cell.view.windows,
-        seed=cell.seed,
-        device=cell.device,
-        training=cell.training,
-        choice=cell.choice,
-        longest=cell.view.longest,
-        positive=cell.view.positive,
+def _learned(run: Run, train: SeriesCollection, validation: Sequence[Series]) -> Any:
+    model = run.system.make(
+        run.view.windows,
+        seed=run.seed,
+        device=run.device,
+        training=run.training,
+        choice=run.choice,
+        longest=run.view.longest,
+        positive=run.view.positive,
     )
     model.fit(train, validation=validation)
-    if getattr(model, "interrupted_", False):  # it kept the best so far, which is not the result of this cell
+    if getattr(model, "interrupted_", False):  # it kept the best so far, which is not the result of this run
         raise KeyboardInterrupt
     found = np.asarray(model.classes_).tolist()
-    if found != list(cell.view.classes):
+    if found != list(run.view.classes):
         raise LabelError(
-            f"system {cell.system.name!r} learned the classes {found}, but the data has "
-            f"{list(cell.view.classes)}. Each needs a training series."
+            f"system {run.system.name!r} learned the classes {found}, but the data has "
+            f"{list(run.view.classes)}. Each needs a training series."
         )
     return model
 
 
-def _probabilities(cell: Cell, model: Any, series: SeriesCollection) -> NDArray[np.float64]:
-    """``(n_series, C)`` of series whose labels are taken off."""
+def _probabilities(run: Run, model: Any, series: SeriesCollection) -> NDArray[np.float64]:
+    """``(n_series, C)``; the model does not see the labels."""
     bare = SeriesCollection(replace(item, label=None) for item in series)
     probabilities = np.asarray(model.predict_proba(bare), dtype=np.float64)
-    expected = len(series), len(cell.view.classes)
+    expected = len(series), len(run.view.classes)
     if probabilities.shape != expected or not np.isfinite(probabilities).all():
         raise SignalError(
-            f"system {cell.system.name!r} gave probabilities of shape {probabilities.shape}, "
+            f"system {run.system.name!r} gave probabilities of shape {probabilities.shape}, "
             f"{int((~np.isfinite(probabilities)).sum())} of them not finite; needed are {expected}, all finite."
         )
     return probabilities
 
 
-def _result(cell: Cell, collection: SeriesCollection, model: Any, figures: Mapping[str, float]) -> CellResult:
-    """Open the test part, unless this is a trial."""
-    split = cell.split
-    test = collection[[] if cell.trial else split.test]
+def _result(run: Run, collection: SeriesCollection, model: Any, figures: Mapping[str, float]) -> RunResult:
+    split = run.split
+    test = collection[[] if run.trial else split.test]
     network = getattr(model, "backbone_", None) or getattr(model, "network_", None)
-    return CellResult(
-        dataset=cell.view.name,
-        system=cell.system.name,
-        seed=cell.seed,
+    return RunResult(
+        dataset=run.view.name,
+        system=run.system.name,
+        seed=run.seed,
         fold=split.fold,
-        config_hash=cell.config_hash,
-        classes=cell.view.classes,
-        positive=cell.view.positive,
-        f1_classes=cell.view.f1_classes,
-        changes=dict(cell.view.changes),
-        settings={**json_ready(cell.settings), "n_threads": cell.n_threads, "choice": dict(cell.choice)},
-        split=_told(split),
+        config_hash=run.config_hash,
+        classes=run.view.classes,
+        positive=run.view.positive,
+        f1_classes=run.view.f1_classes,
+        changes=dict(run.view.changes),
+        settings={**json_ready(run.settings), "n_threads": run.n_threads, "choice": dict(run.choice)},
+        split=_described(split),
         names=tuple(test.names),
         labels=tuple(item.label for item in test),
-        groups=() if cell.trial else tuple(bootstrap_groups(collection, split)),
-        probabilities=_probabilities(cell, model, test)
-        if len(test)
-        else np.zeros((0, len(cell.view.classes))),
-        window_accuracy=_window_accuracy(model, test) if cell.system.scores_windows and len(test) else None,
+        groups=() if run.trial else tuple(bootstrap_groups(collection, split)),
+        probabilities=_probabilities(run, model, test) if len(test) else np.zeros((0, len(run.view.classes))),
+        window_accuracy=_window_accuracy(model, test) if run.system.scores_windows and len(test) else None,
         validation=dict(figures),
         n_parameters=n_parameters(network) if isinstance(network, torch.nn.Module) else None,
     )
 
 
-def _answers(
-    cell: Cell, probe: Probe, collection: SeriesCollection, validation: SeriesCollection, model: Any
-) -> tuple[Answer, ...]:
-    """Ask a model that is final, about test series without their labels."""
-    asked = Asked(
+def _evaluations(
+    run: Run, probe: Probe, collection: SeriesCollection, validation: SeriesCollection, model: Any
+) -> tuple[Evaluation, ...]:
+    fitted = FittedModel(
         model=model,
-        test=SeriesCollection(replace(item, label=None) for item in collection[cell.split.test]),
+        test=SeriesCollection(replace(item, label=None) for item in collection[run.split.test]),
         validation=validation,
-        positive=cell.view.positive,
-        f1_classes=cell.view.f1_classes,
-        window_length=cell.view.windows.window_length,
+        positive=run.view.positive,
+        f1_classes=run.view.f1_classes,
+        window_length=run.view.windows.window_length,
     )
-    return tuple(probe.ask(asked))
+    return tuple(probe.evaluate(fitted))
 
 
-def _told(split: Split) -> dict[str, Any]:
-    """What a reader of the table should know about a split."""
+def _described(split: Split) -> dict[str, Any]:
     counts = {f"n_{part}": len(getattr(split, part)) for part in (*PARTS, "dropped")}
     return {
         "description": split.description,
@@ -415,7 +407,7 @@ def _window_accuracy(model: Any, test: SeriesCollection) -> float | None:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Global generators too, for whatever draws from them; set back, because the caller may use them."""
+    """Seed the global generators, and restore them afterwards."""
     numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -436,21 +428,21 @@ class _Clock:
         self.seconds: dict[str, float] = {}
 
     def lap(self, part: str) -> None:
-        """What went by since the last call was this part."""
+        """Record the time since the last call as that of this part."""
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             torch.cuda.synchronize()
         now = self._now()
         self.seconds[part], self._last = now - self._last, now
 
 
-def _facts(cell: Cell, clock: _Clock, told: Sequence[str]) -> dict[str, Any]:
+def _facts(run: Run, clock: _Clock, messages: Sequence[str]) -> dict[str, Any]:
     """Durations, hardware and versions; nothing that names the host."""
-    device = pick_device(cell.device)
+    device = pick_device(run.device)
     return {
-        "cell": str(cell),
+        "cell": str(run),
         "seconds": round(sum(clock.seconds.values()), 3),
         "seconds_by_part": {part: round(value, 3) for part, value in clock.seconds.items()},
-        "n_threads": cell.n_threads,
+        "n_threads": run.n_threads,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "machine": f"{platform.system()} {platform.machine()}",
         "n_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -461,13 +453,13 @@ def _facts(cell: Cell, clock: _Clock, told: Sequence[str]) -> dict[str, Any]:
         "scikit-learn": version("scikit-learn"),
         "raxss": __version__,
         "source": source_digest(),
-        "warnings": sorted(set(told)),
+        "warnings": sorted(set(messages)),
     }
 
 
 @cache
 def source_digest() -> str:
-    """Of the package's Python files: two results with the same are from the same code."""
+    """Hash of the package's Python files."""
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for file in sorted(root.rglob("*.py")):

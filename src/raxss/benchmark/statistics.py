@@ -1,12 +1,11 @@
-"""Which differences between systems would other test series show as well?
+"""Statistics of comparisons: paired bootstrap over groups, Holm's correction, critical differences.
 
-    CellResults -> resampled -> differences: system against reference, with interval and p-value
-                             -> intervals: each system's mean over seeds, with interval
+    RunResults -> resampled -> differences: system against reference, with interval and p-value
+                            -> intervals: mean over seeds of each system, with interval
     scores (blocks, systems) -> critical_difference -> plot_critical_difference
 
-What is drawn are groups (patients, pairs): series of one patient are no independent witnesses. All systems see the
-same draws, so what makes a draw hard for both cancels in their difference.
-Next: pages/report.py puts this into tables.
+Whole groups (patients, pairs) are drawn, since series of one patient are not independent. All systems see the same
+draws, so that what makes a draw hard for both cancels in their difference.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
 from raxss.benchmark.pages.figures import FAINT, INK, STEP
-from raxss.benchmark.result import CellResult
+from raxss.benchmark.result import RunResult
 from raxss.errors import DataError, join_names
 from raxss.metrics import FEWEST_GROUPS, METRICS, draw_counts, weighted_scores
 
 REFERENCES = ("sss", "raxss-pearson", "recommended")
-CHANCE = "chance"  # in the place of a reference: what every AUC should be where labels were shuffled
+CHANCE = "chance"  # as a reference: an AUC of .5
 COMPARED = ("f1", "auc", "accuracy", "average_precision", "balanced_accuracy", "brier")
 DIFFERENCES = ["dataset", "metric", "reference", "system", "difference", "low", "high", "p", "p_holm", "n_seeds",
                "n_groups"]  # fmt: skip
@@ -37,33 +36,33 @@ SEED = 69421
 ROUNDING = 1e-12  # differences below this are none
 
 Floats = NDArray[np.float64]
-Cell = tuple[int, str]  # seed, fold
+RunKey = tuple[int, str]  # seed, fold
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resampled:
-    """The figures of one system on one dataset, in every draw.
+    """Metrics of one system on one dataset, in every draw.
 
     Attributes
     ----------
     figures
-        (seed, fold) -> metric -> ``(1 + n_resamples,)``; the first is of the test part as it is. NaN where a draw
-        lacks a class of the test part, or the figure does not exist.
+        (seed, fold) -> metric -> ``(1 + n_resamples,)``; the first is not resampled. NaN where a draw lacks a class
+        of the test series, or the metric does not exist.
     groups
-        (seed, fold) -> the groups in that test part.
+        (seed, fold) -> the groups of those test series.
     """
 
     dataset: str
     system: str
-    figures: Mapping[Cell, Mapping[str, Floats]]
-    groups: Mapping[Cell, frozenset[str]]
+    figures: Mapping[RunKey, Mapping[str, Floats]]
+    groups: Mapping[RunKey, frozenset[str]]
 
 
 # Bootstrap ----------------------------------------------------------------------------------------------------
 
 
 def paired_bootstrap(
-    results: Sequence[CellResult],
+    results: Sequence[RunResult],
     *,
     references: Sequence[str] = REFERENCES,
     metrics: Sequence[str] = COMPARED,
@@ -72,39 +71,36 @@ def paired_bootstrap(
 ) -> pd.DataFrame:
     r"""The difference of every system from each reference, with a 95 % interval and a p-value.
 
-    A dataset's groups, all that are in the test part of any seed, are drawn with replacement, as many as there are;
-    c_g is how often group g was drawn. In seed s every series of that group then counts c_g times, under both
-    systems and in every seed whose test part it is in. Differences are taken seed by seed and averaged:
+    The groups of a dataset's test series are drawn with replacement, as many as there are; c_g is how often group g
+    was drawn. Every series of that group then counts c_g times, under both systems and in every seed that tests it.
+    Differences are taken seed by seed and averaged:
 
         D(c) = 1/S sum_s [ M_s(system; c) - M_s(reference; c) ]
 
-    with the mean over its folds as M_s where a seed has several. A seed whose test part loses one of its classes
-    in a draw is left out of that draw. The difference found is D(1); its interval is from the 2.5th to the 97.5th
-    percentile of D(c), and
+    with the mean over its folds as M_s where a seed has several. A seed whose test series lose a class in a draw is
+    left out of that draw. The difference is D(1); its interval is from the 2.5th to the 97.5th percentile of D(c),
+    and
 
         p = (1 + #{ |D(c) - D(1)| >= |D(1)| }) / (1 + n_resamples),
 
-    the share of draws that stray as far from their centre as the difference lies from 0 (Hall and Wilson, 1991).
-    The least p is therefore 1 / (1 + n_resamples). `holm` corrects over the systems that one reference is compared
-    with in one metric on one dataset.
-
-    The trained models are what they are: the interval says what other groups would have shown, not what training
-    again would have. That is what the deviation over seeds is for. Of fewer than 6 groups no interval is made. The
-    expected calibration error is not compared: a drawn sample always looks less calibrated than it is.
+    (Hall and Wilson, 1991). `holm` corrects over the systems that one reference is compared with in one metric on
+    one dataset. Models are not trained again: the interval is about other groups, the deviation over seeds about
+    training. Fewer than 6 groups have no interval. The expected calibration error is not compared, since a drawn
+    sample always looks less calibrated than it is.
 
     Returns
     -------
-    Columns dataset, metric, reference, system, difference, low, high, p, p_holm, n_seeds, n_groups. Only seeds that
-    both systems have count; references that are not among the results are left out.
+    Columns dataset, metric, reference, system, difference, low, high, p, p_holm, n_seeds, n_groups. Only seeds of
+    both systems count; references without results are left out.
 
     Examples
     --------
-    >>> def cell(system, p):
-    ...     return CellResult(dataset="toy", system=system, seed=1, config_hash="", classes=(0, 1), positive=1,
+    >>> def run(system, p):
+    ...     return RunResult(dataset="toy", system=system, seed=1, config_hash="", classes=(0, 1), positive=1,
     ...                       names=tuple("abcdefgh"), labels=(0, 1) * 4, groups=tuple("abcdefgh"),
     ...                       probabilities=np.stack([1 - np.array(p), p], axis=1))
     >>> sure, unsure = [0.1, 0.9] * 4, [0.1, 0.9] * 3 + [0.8, 0.4]
-    >>> paired_bootstrap([cell("sss", unsure), cell("gru", sure)], metrics=["accuracy"])[
+    >>> paired_bootstrap([run("sss", unsure), run("gru", sure)], metrics=["accuracy"])[
     ...     ["metric", "reference", "system", "difference"]]
          metric reference system  difference
     0  accuracy       sss    gru        0.25
@@ -113,32 +109,30 @@ def paired_bootstrap(
 
 
 def resampled(
-    results: Sequence[CellResult],
+    results: Sequence[RunResult],
     *,
     n_resamples: int = N_RESAMPLES,
     seed: int = SEED,
     metrics: Sequence[str] = METRICS,
 ) -> list[Resampled]:
-    """Every system's figures in the same draws of groups; `paired_bootstrap` says how they are drawn.
+    """Metrics of every system in the same draws of groups, see `paired_bootstrap`.
 
-    The draws depend on the groups and the seed alone, neither on the systems nor on the order of the results.
-    ``metrics`` are those that are kept: of hundreds of settings all would take a gigabyte.
+    The draws depend on the groups and the seed alone. ``metrics`` are those that are kept: of hundreds of settings
+    all would take a gigabyte.
     """
     found = []
     for dataset in sorted({item.dataset for item in results}):
-        cells = [item for item in results if item.dataset == dataset]
-        _refuse_different_tests(cells)
-        places = {
-            group: k for k, group in enumerate(sorted({group for cell in cells for group in cell.groups}))
-        }
+        runs = [item for item in results if item.dataset == dataset]
+        _refuse_different_tests(runs)
+        places = {group: k for k, group in enumerate(sorted({group for run in runs for group in run.groups}))}
         counts = np.concatenate(
             [
                 np.ones((1, len(places)), dtype=np.int32),  # as it is
                 draw_counts(len(places), n_resamples, np.random.default_rng(seed)),
             ]
         )
-        for system in sorted({cell.system for cell in cells}):
-            own = {_cell(cell): cell for cell in cells if cell.system == system}
+        for system in sorted({run.system for run in runs}):
+            own = {_key(run): run for run in runs if run.system == system}
             figures = {
                 key: {name: values for name, values in _figures_in_draws(entry, counts, places).items()
                       if name in metrics}
@@ -157,58 +151,35 @@ def differences(
     for dataset in sorted({draw.dataset for draw in draws}):
         systems = {draw.system: draw for draw in draws if draw.dataset == dataset}
         for metric in metrics:
-            for reference in (entry for entry in references if entry in systems):
-                others = [name for name in sorted(systems) if name != reference]
-                family = [difference(systems[name], systems[reference], metric) for name in others]
-                corrected = holm([item["p"] for item in family])
-                rows += [item | {"p_holm": p} for item, p in zip(family, corrected, strict=True)]
+            for reference in (name for name in references if name in systems):
+                others = [systems[name] for name in sorted(systems) if name != reference]
+                rows += _corrected([difference(other, systems[reference], metric) for other in others])
     return pd.DataFrame(rows, columns=DIFFERENCES)
 
 
 def differences_from_chance(draws: Sequence[Resampled]) -> pd.DataFrame:
-    """How far every system's AUC lies from .5, with interval and p as in `paired_bootstrap`: rows for its table.
+    """The difference of every system's AUC from .5, as rows of `paired_bootstrap`.
 
-    Where labels were shuffled, a corrected p below .01 is a 99 % interval that excludes .5: somebody found what is
-    not there.
+    With shuffled labels, a corrected p below .01 is a 99 % interval that excludes .5: a leak.
     """
     rows: list[dict[str, Any]] = []
     for dataset in sorted({draw.dataset for draw in draws}):
-        family = [_difference_from_chance(draw) for draw in draws if draw.dataset == dataset]
-        corrected = holm([item["p"] for item in family])
-        rows += [item | {"p_holm": p} for item, p in zip(family, corrected, strict=True)]
+        rows += _corrected([difference(draw, None, "auc") for draw in draws if draw.dataset == dataset])
     return pd.DataFrame(rows, columns=DIFFERENCES)
 
 
-def _difference_from_chance(system: Resampled) -> dict[str, Any]:
-    n_groups = len(frozenset[str]().union(*system.groups.values()))
-    values = _mean_over_seeds({cell: figures["auc"] - 0.5 for cell, figures in system.figures.items()})
-    low, high = _interval(values, n_groups)
-    return {
-        "dataset": system.dataset,
-        "metric": "auc",
-        "reference": CHANCE,
-        "system": system.system,
-        "difference": values[0],
-        "low": low,
-        "high": high,
-        "p": _p_value(values, n_groups),
-        "n_seeds": len({seed for seed, _ in system.figures}),
-        "n_groups": n_groups,
-    }
+def _corrected(family: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    corrected = holm([row["p"] for row in family])
+    return [row | {"p_holm": p} for row, p in zip(family, corrected, strict=True)]
 
 
 def intervals(draws: Sequence[Resampled], metrics: Sequence[str] = COMPARED) -> pd.DataFrame:
-    """Each system's mean over seeds with the 95 % interval of the same draws.
-
-    Returns
-    -------
-    Columns dataset, system, metric, value, low, high, n_groups.
-    """
+    """Means over seeds with 95 % intervals: dataset, system, metric, value, low, high, n_groups."""
     rows = []
     for draw in draws:
         n_groups = len(frozenset[str]().union(*draw.groups.values()))
         for metric in metrics:
-            values = _mean_over_seeds({cell: figures[metric] for cell, figures in draw.figures.items()})
+            values = _mean_over_seeds({run: figures[metric] for run, figures in draw.figures.items()})
             low, high = _interval(values, n_groups)
             facts = {"dataset": draw.dataset, "system": draw.system, "metric": metric, "value": values[0]}
             rows.append(facts | {"low": low, "high": high, "n_groups": n_groups})
@@ -233,14 +204,14 @@ def holm(p_values: ArrayLike) -> Floats:
     return corrected
 
 
-def _cell(result: CellResult) -> Cell:
+def _key(result: RunResult) -> RunKey:
     return result.seed, result.fold or ""
 
 
 def _figures_in_draws(
-    result: CellResult, counts: NDArray[np.int32], places: Mapping[str, int]
+    result: RunResult, counts: NDArray[np.int32], places: Mapping[str, int]
 ) -> dict[str, Floats]:
-    """NaN where a draw lacks a class that the test part has: its figures would be about something else."""
+    """NaN where a draw lacks a class of the test series."""
     weights = counts[:, [places[group] for group in result.groups]]
     figures = weighted_scores(
         result.labels,
@@ -255,21 +226,21 @@ def _figures_in_draws(
     return {name: np.where(lacking, np.nan, values) for name, values in figures.items()}
 
 
-def _refuse_different_tests(cells: Sequence[CellResult]) -> None:
-    """Systems can be paired only on the same series; and each has one result a cell."""
-    tested: dict[Cell, tuple[str, dict[str, Any]]] = {}
+def _refuse_different_tests(runs: Sequence[RunResult]) -> None:
+    """Refuse systems tested on different series, and two results of one run."""
+    tested: dict[RunKey, tuple[str, dict[str, Any]]] = {}
     seen = set()
-    for cell in cells:
-        what = f"{cell.system!r} on {cell.dataset!r}, seed {cell.seed}" + (
-            f", fold {cell.fold}" if cell.fold else ""
+    for run in runs:
+        what = f"{run.system!r} on {run.dataset!r}, seed {run.seed}" + (
+            f", fold {run.fold}" if run.fold else ""
         )
-        if (cell.system, _cell(cell)) in seen:
+        if (run.system, _key(run)) in seen:
             raise DataError(
                 f"there are two results of {what}; a table has one. Keep those of one configuration."
             )
-        seen.add((cell.system, _cell(cell)))
-        members = {name: facts for name, *facts in zip(cell.names, cell.labels, cell.groups, strict=True)}
-        first, expected = tested.setdefault(_cell(cell), (cell.system, members))
+        seen.add((run.system, _key(run)))
+        members = {name: facts for name, *facts in zip(run.names, run.labels, run.groups, strict=True)}
+        first, expected = tested.setdefault(_key(run), (run.system, members))
         if members != expected:
             odd = [name for name in members | expected if members.get(name) != expected.get(name)]
             raise DataError(
@@ -278,14 +249,14 @@ def _refuse_different_tests(cells: Sequence[CellResult]) -> None:
             )
 
 
-def difference(system: Resampled, reference: Resampled, metric: str) -> dict[str, Any]:
-    """One row of `paired_bootstrap` without its correction: two systems in the draws that both were in."""
-    both = [cell for cell in system.figures if cell in reference.figures]
-    n_groups = len(frozenset[str]().union(*(system.groups[cell] for cell in both)))
+def difference(system: Resampled, reference: Resampled | None, metric: str) -> dict[str, Any]:
+    """One row of `paired_bootstrap` without its correction; the reference None is `CHANCE`, a value of .5."""
+    both = [run for run in system.figures if reference is None or run in reference.figures]
+    n_groups = len(frozenset[str]().union(*(system.groups[run] for run in both)))
     facts = {
         "dataset": system.dataset,
         "metric": metric,
-        "reference": reference.system,
+        "reference": CHANCE if reference is None else reference.system,
         "system": system.system,
         "n_seeds": len({seed for seed, _ in both}),
         "n_groups": n_groups,
@@ -293,34 +264,34 @@ def difference(system: Resampled, reference: Resampled, metric: str) -> dict[str
     if not both:
         return facts | dict.fromkeys(("difference", "low", "high", "p"), np.nan)
     values = _mean_over_seeds(
-        {cell: system.figures[cell][metric] - reference.figures[cell][metric] for cell in both}
+        {
+            run: system.figures[run][metric] - (0.5 if reference is None else reference.figures[run][metric])
+            for run in both
+        }
     )
     low, high = _interval(values, n_groups)
     return facts | {"difference": values[0], "low": low, "high": high, "p": _p_value(values, n_groups)}
 
 
 def mean_over_systems(draws: Sequence[Resampled], name: str) -> Resampled:
-    """As one system: the mean figures of several in every draw, in the cells that all of them have.
-
-    So that the mean of differences over levels of noise, say, has an interval: they are of the same draws.
-    """
-    cells = [item for item in draws[0].figures if all(item in other.figures for other in draws)]
+    """Mean over systems in every draw, in the runs that all of them have; as one system, so it has an interval."""
+    runs = [item for item in draws[0].figures if all(item in other.figures for other in draws)]
     figures = {
-        cell: {
-            metric: np.mean([draw.figures[cell][metric] for draw in draws], axis=0)
-            for metric in draws[0].figures[cell]
+        run: {
+            metric: np.mean([draw.figures[run][metric] for draw in draws], axis=0)
+            for metric in draws[0].figures[run]
         }
-        for cell in cells
+        for run in runs
     }
-    groups = {cell: draws[0].groups[cell] for cell in cells}
+    groups = {run: draws[0].groups[run] for run in runs}
     return Resampled(dataset=draws[0].dataset, system=name, figures=figures, groups=groups)
 
 
-def _mean_over_seeds(values: Mapping[Cell, Floats]) -> Floats:
-    """Mean over a seed's folds, then over seeds; what does not exist in a draw is left out of it."""
+def _mean_over_seeds(values: Mapping[RunKey, Floats]) -> Floats:
+    """Mean over the folds of a seed, then over seeds, without NaN."""
     seeds = dict.fromkeys(seed for seed, _ in values)
     return _mean_of_known(
-        [_mean_of_known([values[cell] for cell in values if cell[0] == seed]) for seed in seeds]
+        [_mean_of_known([values[run] for run in values if run[0] == seed]) for seed in seeds]
     )
 
 
@@ -332,19 +303,25 @@ def _mean_of_known(rows: Sequence[Floats]) -> Floats:
 
 
 def _interval(values: Floats, n_groups: int) -> tuple[float, float]:
-    drawn = values[1:][~np.isnan(values[1:])]
-    if n_groups < FEWEST_GROUPS or np.isnan(values[0]) or not len(drawn):
+    drawn = _drawn(values, n_groups)
+    if not len(drawn):
         return np.nan, np.nan
     low, high = np.percentile(drawn, [2.5, 97.5])
     return float(low), float(high)
 
 
 def _p_value(values: Floats, n_groups: int) -> float:
-    drawn = values[1:][~np.isnan(values[1:])]
-    if n_groups < FEWEST_GROUPS or np.isnan(values[0]) or not len(drawn):
+    drawn = _drawn(values, n_groups)
+    if not len(drawn):
         return np.nan
     n_as_far = int((np.abs(drawn - values[0]) >= np.abs(values[0]) - ROUNDING).sum())
     return (1 + n_as_far) / (1 + len(drawn))
+
+
+def _drawn(values: Floats, n_groups: int) -> Floats:
+    """Resampled values without NaN; none of too few groups."""
+    known = values[1:][~np.isnan(values[1:])]
+    return known[:0] if n_groups < FEWEST_GROUPS or np.isnan(values[0]) else known
 
 
 # Critical difference ------------------------------------------------------------------------------------------
@@ -352,18 +329,9 @@ def _p_value(values: Floats, n_groups: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class CriticalDifference:
-    """Mean ranks, and how far apart two must lie.
+    """Mean ranks of systems (1 is best, the best first) and Nemenyi's critical difference.
 
-    Attributes
-    ----------
-    ranks
-        System -> mean rank over the blocks, 1 is best; the best first.
-    difference
-        Nemenyi's: mean ranks that differ by more differ significantly.
-    p_friedman
-        That all systems are alike; NaN for two systems, for which the test does not exist.
-    cliques
-        Largest sets of neighbouring systems that do not differ, the best first.
+    ``p_friedman`` is NaN for two systems. ``cliques`` are the largest sets of neighbours that do not differ.
     """
 
     ranks: pd.Series
@@ -395,8 +363,8 @@ def critical_difference(scores: pd.DataFrame, *, alpha: float = 0.05) -> Critica
     n_blocks, n_systems = scores.shape
     if n_blocks < 2 or n_systems < 2:
         raise DataError(
-            f"ranks of {n_systems} systems over {n_blocks} blocks (a dataset and a seed) were asked for; needed "
-            "are at least two of both."
+            f"there are {n_systems} systems and {n_blocks} blocks (a dataset and a seed) to rank; needed are at "
+            "least two of both. Add results."
         )
     values = scores.to_numpy(dtype=np.float64)
     if np.isnan(values).any():
@@ -418,6 +386,14 @@ def critical_difference(scores: pd.DataFrame, *, alpha: float = 0.05) -> Critica
         n_blocks=n_blocks,
         cliques=_cliques(ranks, difference),
     )
+
+
+def ranked(scores: pd.DataFrame) -> tuple[CriticalDifference | None, list[str]]:
+    """Ranks of the systems that have a score in every block, None of fewer than two; and the other systems."""
+    complete = scores.dropna(axis="columns")
+    left_out = [str(system) for system in scores if system not in complete]
+    enough = min(complete.shape) >= 2
+    return critical_difference(complete) if enough else None, left_out
 
 
 def _friedman(values: Floats) -> float:

@@ -1,11 +1,7 @@
-"""What is compared, on which data, split how, and how often?
+"""Study files: STUDY.toml -> Study: datasets, preparation, windows, split, systems, seeds, budget.
 
-    STUDY.toml -> Study: datasets, preparation, windows, split, systems, seeds, budget
-
-A study is read and checked as a whole before anything runs; what it does not know it refuses, with the nearest
-name. Paths in it count from the folder that the file lies in. Its extensions are Python files, which are run:
-take studies from people whose code you would run.
-Next: dataset.py reads what it says about data; evaluation_set.py opens the data and makes the splits.
+A study is checked as a whole before anything runs; unknown names are refused. Paths are relative to the folder of
+the file. Its extensions are Python files, which are run: use studies only from people whose code you would run.
 """
 
 from __future__ import annotations
@@ -23,6 +19,7 @@ from typing import Any
 
 from raxss._core.atomic import sha256_of
 from raxss._core.bounded import read_toml_text, toml_of
+from raxss._core.renames import SETTING, STUDY, current_names
 from raxss.benchmark.dataset import StudyDataset, datasets_in
 from raxss.benchmark.reading import names_in, refuse_unknown, section, whole
 from raxss.benchmark.systems import BUDGET, SYSTEMS, System, find_system
@@ -31,9 +28,9 @@ from raxss.method.backbones.protocol import BACKBONES
 from raxss.method.training.settings import TrainingConfig
 
 SEEDS = (69421, 69422, 69423, 69424, 69425)  # the paper's
-BUILT_IN = frozenset(SYSTEMS)  # before any extension adds its own
+BUILT_IN = frozenset(SYSTEMS)
 ALL = "all"
-FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")  # systems and extensions give names to files
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")  # files are named after systems and extensions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,21 +40,21 @@ class Study:
     Attributes
     ----------
     systems
-        Names; ``("all",)`` stands for every one there is.
+        Names; ``("all",)`` stands for all.
     n_threads
-        Of each fit; part of what decides the numbers, to their last bits.
+        Of each fit; it changes the last bits of the numbers.
     training
-        Settings of `TrainingConfig` for all networks: epochs, batches, learning rates.
+        Settings of `TrainingConfig` for all networks.
     settings
-        By system: settings of its own; one with ``base`` is a new system, a variant of that one.
+        System -> its settings; one with ``base`` is a new system, a variant of that one.
     analyses
-        By analysis: its settings, see `raxss.benchmark.analyses.analysis.Analysis`.
+        Analysis -> its settings, see `raxss.benchmark.analyses.analysis.Analysis`.
     extensions
         Python files to import before a fit.
     folder
-        What paths count from.
+        Paths are relative to it.
     text
-        Of the file that it was read from, to be kept beside results.
+        Content of the file.
 
     Examples
     --------
@@ -110,12 +107,12 @@ class Study:
 
     @classmethod
     def from_toml(cls, text: str, *, folder: Path = Path(), name: str = "study") -> Study:
-        """Check a study's text; ``name`` is for one that does not tell its own."""
-        tables = _tables(text)
+        """Read and check the text of a study; ``name`` is the default name."""
+        tables = current_names(_tables(text), STUDY)
         known = ("name", "systems", "seeds", "n_threads", "extensions")
         sections = ("dataset", "preparation", "windows", "split", "training", "system", "analysis")
         refuse_unknown("the study", tables, (*known, *sections))
-        own, asked = section(tables, "system"), section(tables, "analysis")
+        own, analyses = section(tables, "system"), section(tables, "analysis")
         study = cls(
             name=str(tables.get("name", name)),
             datasets=datasets_in(tables),
@@ -124,7 +121,7 @@ class Study:
             n_threads=whole("n_threads", tables.get("n_threads", 1), 1),
             training=_training(section(tables, "training")),
             settings={item: dict(section(own, item)) for item in own},
-            analyses={item: dict(section(asked, item)) for item in asked},
+            analyses={item: dict(section(analyses, item)) for item in analyses},
             extensions=_extensions(tables.get("extensions", []), folder),
             folder=folder,
             text=text,
@@ -135,15 +132,12 @@ class Study:
                     f"a system is called {system!r}; its results are named after it, so letters, digits, '.', '-' "
                     "and '_' are needed."
                 )
-        if not study.extensions:  # else they may add systems and backbones: asked once they are imported
+        if not study.extensions:  # else checked once they are imported: they may add systems and backbones
             study.compared()
         return study
 
     def compared(self) -> dict[str, System]:
-        """Every system that is compared, by name; call `load_extensions` before.
-
-        What nobody knows is refused, also in settings of systems that are not compared here.
-        """
+        """Name -> every system that is compared; call `load_extensions` before."""
         own: dict[str, System] = {}
         for name in self.settings:
             self._add_system(name, own)
@@ -151,7 +145,7 @@ class Study:
         return {name: find_system(name, own) for name in wanted}
 
     def _add_system(self, name: str, own: dict[str, System], above: tuple[str, ...] = ()) -> None:
-        """Put a system with settings of its own beside those that it builds on, in whichever order they stand."""
+        """Add a system with its own settings, after its base."""
         if name in own:
             return
         if name in above:
@@ -175,7 +169,7 @@ class Study:
             )
 
     def narrowed(self, *, only: Iterable[str] = (), seeds: Iterable[int] = ()) -> tuple[list[str], list[int]]:
-        """Some of the study's systems and seeds, in its order; all of them where none are named."""
+        """Selected systems and seeds in the order of the study; all by default."""
         only, seeds, compared = list(only), list(seeds), list(self.compared())
         for name in only:
             if name not in compared:
@@ -192,7 +186,7 @@ class Study:
 
 
 def load_extensions(files: Iterable[Path]) -> None:
-    """Import Python files, once each: they register backbones and systems. This runs their code."""
+    """Import Python files, once each, which runs their code: they register backbones, systems and analyses."""
     for file in files:
         name = f"raxss_extension_{file.stem}"
         digest = sha256_of(file)
@@ -215,18 +209,17 @@ def load_extensions(files: Iterable[Path]) -> None:
 
 
 def _tables(text: str) -> dict[str, Any]:
-    """What the text holds: sections, lists, texts and numbers."""
     tables = toml_of(text, "the study")
     json.dumps(tables, default=_refuse_value)
     return tables
 
 
 def _refuse_value(value: Any) -> None:
-    """Of what TOML knows, JSON has no dates and times; nor has any setting."""
     raise ConfigError(f"the study holds the date or time {value}, which no setting is; put text in quotes.")
 
 
 def _training(given: Mapping[str, Any]) -> dict[str, Any]:
+    given = current_names(given, SETTING)
     refuse_unknown("[training]", given, BUDGET)
     dataclasses.replace(TrainingConfig(), **given)
     return dict(given)

@@ -1,16 +1,13 @@
-"""How is a whole study carried out, and gone on with after an end that nobody planned?
+"""Runner of studies: data, trials, runs and report; an interrupted study resumes.
 
-    Study, DIR -> data -> trials, by which choices are made -> cells -> results.csv, README.md, plots
+Study, DIR -> data -> trials, by which settings are chosen -> runs -> results.csv, README.md, plots
 
-    DIR/study.toml  a copy of the study's file
-    DIR/data/       prepared series; can be removed, and are then made again
-    DIR/splits/     who was in which part, by dataset and seed
-    DIR/choices/    what was chosen; while the study runs, trials
-    DIR/cells/      while the study runs, one result for each system, seed and configuration; errors
-    DIR/cells.parquet  at its end: results and trials, with duration and hardware of each, packed
-
-What is done is not done again, and what a run left half-done never looks done. Next: pages/report.py makes the
-table from the results alone.
+DIR/study.toml  a copy of the study's file
+DIR/data/       prepared series; made again if removed
+DIR/splits/     splits, by dataset and seed
+DIR/choices/    what was chosen; while the study runs, trials
+DIR/cells/      while the study runs, one result for each system, seed and configuration; errors
+DIR/cells.parquet  at its end: results and trials, with duration and hardware of each, packed
 """
 
 from __future__ import annotations
@@ -31,12 +28,12 @@ import numpy as np
 from raxss._core.atomic import output_lock, write_json, write_text
 from raxss._core.jobs import check_engine, each_result
 from raxss._core.jobs.outcome import Failure
-from raxss.benchmark.analyses.probe import Probe
+from raxss.benchmark.analyses.evaluation import Probe
 from raxss.benchmark.evaluation_set import View, slug, views_of
 from raxss.benchmark.live_table import LiveTable
-from raxss.benchmark.packed import facts_of, pack_cells, read_facts
-from raxss.benchmark.result import CellResult
-from raxss.benchmark.runs import Cell, cell_of, done, is_done, run_cell
+from raxss.benchmark.packed import facts_of, pack_runs, read_facts
+from raxss.benchmark.result import RunResult
+from raxss.benchmark.runs import Run, done, execute, is_done, plan_run
 from raxss.benchmark.study import Study, load_extensions
 from raxss.benchmark.systems import System
 from raxss.data.prepare.folder import read_prepared
@@ -49,15 +46,7 @@ logger = logging.getLogger("raxss")
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """Who does the work.
-
-    Attributes
-    ----------
-    engine, n_workers, address
-        See `raxss._core.jobs.each_result`.
-    device
-        ``auto``, ``cpu`` or ``cuda``; ``auto`` is decided here, once for all cells.
-    """
+    """Options of `raxss._core.jobs.each_result`, and the device: ``auto``, ``cpu`` or ``cuda``."""
 
     engine: str = "local"
     n_workers: int = 1
@@ -67,23 +56,23 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What there is of a study after a run.
+    """Results of a study.
 
     Attributes
     ----------
     results
-        Of every cell that is done, by this run or an earlier one.
+        Of every run that is done, now or earlier.
     errors
-        One for each cell that failed: ``dataset, system, seed, fold, type, message``.
+        One for each run that failed: ``dataset, system, seed, fold, type, message``.
     n_run, n_failed
-        Cells and trials of this run.
+        Runs and trials executed now.
     n_missing
-        Cells of the study that are neither done nor failed; a narrower run leaves some.
+        Runs of the study that are neither done nor failed.
     files
-        What the report consists of.
+        The report.
     """
 
-    results: list[CellResult]
+    results: list[RunResult]
     errors: list[dict[str, Any]]
     n_run: int = 0
     n_failed: int = 0
@@ -100,12 +89,12 @@ def run_table(
     seeds: Iterable[int] = (),
     root: Path | str | None = None,
 ) -> Outcome:
-    """Carry a study out, as far as it is not done yet, and write its report.
+    """Run a study, as far as it is not done yet, and write its report.
 
     Parameters
     ----------
     only, seeds
-        Systems and seeds to run now; the report has whatever is done.
+        Systems and seeds to run now; the report has everything that is done.
     root
         Folder with the registered datasets; ``RAXSS_DATA`` otherwise.
 
@@ -132,12 +121,12 @@ def run_table(
         try:
             table.run("trials", table.trials(names))
             table.write_choices(names)
-            table.run("cells", table.cells(names, chosen))
+            table.run("cells", table.runs(names, chosen))
         except KeyboardInterrupt:
             table.outcome()  # of what is done so far
             raise
         outcome = table.outcome()
-        pack_cells(table.out)
+        pack_runs(table.out)
         return outcome
 
 
@@ -150,14 +139,14 @@ def list_table(
     seeds: Iterable[int] = (),
     root: Path | str | None = None,
 ) -> list[tuple[str, str]]:
-    """Every fit that `run_table` would do, and whether it is done; nothing is written to ``out``.
+    """Every fit of `run_table`, and whether it is done; nothing is written to ``out``.
 
-    Data that is not prepared there is prepared in a temporary folder, because which fits there are depends on it.
+    Data that is not prepared there is prepared in a temporary folder, because the fits depend on it.
     """
     with listed(study, out, work or Work(), root) as table:
         names, chosen = study.narrowed(only=only, seeds=seeds)
-        fits = [(str(cell), state_of(cell)) for cell in table.trials(names)]
-        fits += [(str(cell), state_of(cell)) for cell in table.cells(names, chosen)]
+        fits = [(str(run), state_of(run)) for run in table.trials(names)]
+        fits += [(str(run), state_of(run)) for run in table.runs(names, chosen)]
         waiting = [row for row in table.rows(names) if table.choice_of(*row) is None]
         return fits + [
             (f"{view.name}, {system.name}, seed {seed}", "waits for its choice")
@@ -166,21 +155,13 @@ def list_table(
         ]
 
 
-def state_of(cell: Cell) -> str:
-    """How a list of what is to do calls it."""
-    return "done" if is_done(cell) else "failed before" if cell.error_place.exists() else "to do"
+def state_of(run: Run) -> str:
+    """Whether a run is done, failed or to do, as listed."""
+    return "done" if is_done(run) else "failed before" if run.error_place.exists() else "to do"
 
 
 class OpenedStudy:
-    """A study whose data is open, in a folder that is ours alone.
-
-    Attributes
-    ----------
-    out
-        The folder.
-    n_run, n_failed
-        Cells and trials of this run, so far.
-    """
+    """A study with its data and a locked output folder; ``n_run`` and ``n_failed`` count runs and trials."""
 
     def __init__(self, study: Study, out: Path, work: Work, views: list[View]) -> None:
         self._study, self.out, self._work, self._views = study, out, work, views
@@ -193,21 +174,21 @@ class OpenedStudy:
         wanted = [item for name, item in self._systems.items() if names is None or name in names]
         return [(view, system) for view in self._views for system in wanted]
 
-    # Choices: made on the first seed's validation part, kept for all seeds
+    # Choices: made on the validation series of the first seed, kept for all seeds
 
-    def trials(self, names: Sequence[str]) -> list[Cell]:
-        """A trial for each thing that a system may choose."""
+    def trials(self, names: Sequence[str]) -> list[Run]:
+        """A trial for each setting to choose from."""
         return [trial for row in self.rows(names) for trial in self._trials_of(*row)]
 
-    def _trials_of(self, view: View, system: System) -> list[Cell]:
+    def _trials_of(self, view: View, system: System) -> list[Run]:
         choices = system.choices_for(view.longest)
         if len(choices) == 1:
             return []
         first = self._study.seeds[0]
-        return [self._cell(view, system, first, choice=item, trial=True) for item in choices]
+        return [self._run(view, system, first, choice=item, trial=True) for item in choices]
 
     def choice_of(self, view: View, system: System) -> Choice | None:
-        """What was chosen; None while a trial is missing."""
+        """The chosen settings; None while a trial is missing."""
         trials = self._trials_of(view, system)
         if not trials:
             return system.choices_for(view.longest)[0]
@@ -218,14 +199,14 @@ class OpenedStudy:
         return dict(trials[best_of(figures)].choice)
 
     def write_choices(self, names: Sequence[str]) -> None:
-        """For readers; the choice itself is made anew from the trials, which are there."""
+        """Write the choices, for readers only: they are made again from the trials."""
         for view, system in self.rows(names):
             trials = self._trials_of(view, system)
             choice = self.choice_of(view, system) if trials else None
             if choice is None:
                 continue
             results = [done(item) for item in trials]
-            told = {
+            description = {
                 "dataset": view.name,
                 "system": system.name,
                 "choice": choice,
@@ -237,39 +218,39 @@ class OpenedStudy:
                     if entry
                 ],
             }
-            write_json(self.out / "choices" / slug(view.name) / f"{slug(system.name)}.json", told)
+            write_json(self.out / "choices" / slug(view.name) / f"{slug(system.name)}.json", description)
 
-    # Cells
+    # Runs
 
-    def cells(self, names: Sequence[str] | None, seeds: Sequence[int]) -> list[Cell]:
-        """Those whose choice is made, one seed after the other: a table of few seeds comes first."""
+    def runs(self, names: Sequence[str] | None, seeds: Sequence[int]) -> list[Run]:
+        """Runs whose choice is made, one seed after the other."""
         rows = [(*row, self.choice_of(*row)) for row in self.rows(names)]
         return [
-            self._cell(view, system, seed, choice=choice)
+            self._run(view, system, seed, choice=choice)
             for seed in seeds
             for view, system, choice in rows
             if choice is not None
         ]
 
-    def _cell(self, view: View, system: System, seed: int, *, choice: Choice, trial: bool = False) -> Cell:
-        return cell_of(
+    def _run(self, view: View, system: System, seed: int, *, choice: Choice, trial: bool = False) -> Run:
+        return plan_run(
             self._study, view, system, seed, self.out, device=self._device, choice=choice, trial=trial
         )
 
-    def probing(self, view: View, system: System, seed: int, probe: Probe, part: str) -> Cell:
-        """A fit that is asked what a probe asks; it lies in a part of the folder of its own."""
-        return cell_of(self._study, view, system, seed, self.out / part, device=self._device, probe=probe)
+    def probing(self, view: View, system: System, seed: int, probe: Probe, part: str) -> Run:
+        """A run with a probe, kept in a subfolder."""
+        return plan_run(self._study, view, system, seed, self.out / part, device=self._device, probe=probe)
 
-    def run(self, title: str, cells: Sequence[Cell]) -> None:
-        """Do what is not done; a cell that fails leaves its error, and the others go on."""
-        todo = [item for item in cells if not is_done(item)]
+    def run(self, title: str, runs: Sequence[Run]) -> None:
+        """Execute the runs that are not done; one that fails leaves its error, and the others go on."""
+        todo = [item for item in runs if not is_done(item)]
         if not todo:
             return
-        totals = Counter(item.system.name for item in cells)
+        totals = Counter(item.system.name for item in runs)
         before = totals - Counter(entry.system.name for entry in todo)
         work = self._work
         running = each_result(
-            run_cell,
+            execute,
             todo,
             engine=work.engine,
             n_workers=work.n_workers,
@@ -277,42 +258,42 @@ class OpenedStudy:
             address=work.address,
             shared_folder=self.out / "data",
         )
-        board = LiveTable(f"{self._study.name}: {title}", totals, before, n_workers=work.n_workers)
-        with board, closing(running):  # whatever ends this early ends the workers
+        progress = LiveTable(f"{self._study.name}: {title}", totals, before, n_workers=work.n_workers)
+        with progress, closing(running):  # an early end ends the workers
             for position, result in running:
-                cell = todo[position]
+                run = todo[position]
                 failed = isinstance(result, Failure)
                 if isinstance(result, Failure):
-                    write_json(cell.error_place, _error_of(cell, result))
+                    write_json(run.error_place, _error_of(run, result))
                 self.n_run += 1
                 self.n_failed += failed
-                board.tell(cell.system.name, failed=failed)
+                progress.count(run.system.name, failed=failed)
 
     # What there is
 
     def outcome(self) -> Outcome:
-        """Everything that is done, of the whole study, and its report."""
+        """Results of the whole study, and its report."""
         from raxss.benchmark.pages.report import write_report  # matplotlib takes a while to import
 
-        results: list[CellResult] = []
+        results: list[RunResult] = []
         errors: list[dict[str, Any]] = []
         facts: dict[tuple[str, str, int], dict[str, Any]] = {}
         n_missing = 0
-        for cell in self.cells(None, self._study.seeds):
-            found = done(cell)
+        for run in self.runs(None, self._study.seeds):
+            found = done(run)
             if found is not None:
                 results.append(found)
-                facts[(cell.view.name, cell.system.name, cell.seed)] = self._facts(cell)
-            elif cell.error_place.exists():
-                errors.append(read_facts(cell.error_place))
+                facts[(run.view.name, run.system.name, run.seed)] = self._facts(run)
+            elif run.error_place.exists():
+                errors.append(read_facts(run.error_place))
             else:
                 n_missing += 1
         for row in self.rows():
             if self.choice_of(*row) is None:
-                told = [self._without_choice(*row, seed) for seed in self._study.seeds]
-                errors += [entry for entry in told if entry is not None]
-                n_missing += sum(entry is None for entry in told)
-        tell_sources(facts.values(), self.out)
+                failed = [self._without_choice(*row, seed) for seed in self._study.seeds]
+                errors += [error for error in failed if error is not None]
+                n_missing += sum(error is None for error in failed)
+        warn_of_sources(facts.values(), self.out)
         files: list[Path] = []
         if results or errors:
             files = write_report(
@@ -326,25 +307,25 @@ class OpenedStudy:
             )
         return Outcome(results, errors, self.n_run, self.n_failed, n_missing, files)
 
-    def _facts(self, cell: Cell) -> dict[str, Any]:
-        """Of a cell, with the time that went into its choice."""
-        trials = [facts_of(trial.place) for trial in self._trials_of(cell.view, cell.system)]
+    def _facts(self, run: Run) -> dict[str, Any]:
+        """Facts of a run, with the duration of its trials."""
+        trials = [facts_of(trial.place) for trial in self._trials_of(run.view, run.system)]
         seconds = sum(float(trial.get("seconds", 0.0)) for trial in trials)
-        return facts_of(cell.place) | ({"seconds_of_choice": round(seconds, 3)} if trials else {})
+        return facts_of(run.place) | ({"seconds_of_choice": round(seconds, 3)} if trials else {})
 
     def _without_choice(self, view: View, system: System, seed: int) -> dict[str, Any] | None:
-        """The error of a cell whose choice cannot be made, because a trial failed."""
+        """The error of a run whose choice cannot be made since a trial failed."""
         for trial in self._trials_of(view, system):
             if done(trial) is None and trial.error_place.exists():
                 error = read_facts(trial.error_place)
-                told = ", ".join(f"{name} = {value}" for name, value in trial.choice.items())
-                message = f"its trial with {told} failed: {error.get('message', '')}"
+                choice = ", ".join(f"{name} = {value}" for name, value in trial.choice.items())
+                message = f"its trial with {choice} failed: {error.get('message', '')}"
                 return {**error, "seed": seed, "fold": view.splits[seed].fold, "message": message}
         return None
 
 
 def best_of(figures: Sequence[Mapping[str, float]]) -> int:
-    """The place of the best trial: by series F1, ties by AUC, then the first.
+    """Index of the best trial: by F1 of series, ties by AUC, then the first.
 
     Examples
     --------
@@ -359,22 +340,22 @@ def best_of(figures: Sequence[Mapping[str, float]]) -> int:
     return max(range(len(figures)), key=rank)
 
 
-def _error_of(cell: Cell, failure: Failure) -> dict[str, Any]:
+def _error_of(run: Run, failure: Failure) -> dict[str, Any]:
     return {
-        "dataset": cell.view.name,
-        "system": cell.system.name,
-        "seed": cell.seed,
-        "fold": cell.split.fold,
-        "split": cell.split.description,
-        "config_hash": cell.config_hash,
+        "dataset": run.view.name,
+        "system": run.system.name,
+        "seed": run.seed,
+        "fold": run.split.fold,
+        "split": run.split.description,
+        "config_hash": run.config_hash,
         "type": failure.kind,
         "message": failure.message,
         "frames": failure.details.splitlines(),
     }
 
 
-def tell_sources(facts: Iterable[Mapping[str, Any]], out: Path) -> None:
-    """Warn where results come from several states of the code."""
+def warn_of_sources(facts: Iterable[Mapping[str, Any]], out: Path) -> None:
+    """Warn if results come from several versions of the code."""
     sources = {str(fact.get("source", "unknown")) for fact in facts}
     if len(sources) > 1:
         logger.warning(
@@ -387,7 +368,7 @@ def tell_sources(facts: Iterable[Mapping[str, Any]], out: Path) -> None:
 
 @contextmanager
 def opened(study: Study, out: Path | str, work: Work, root: Path | str | None) -> Iterator[OpenedStudy]:
-    """The study with its data, in a folder that nobody else writes to meanwhile."""
+    """The study with its data, in a locked folder."""
     load_extensions(study.extensions)
     study.compared()
     out = Path(os.path.abspath(out))
@@ -399,7 +380,7 @@ def opened(study: Study, out: Path | str, work: Work, root: Path | str | None) -
 
 @contextmanager
 def listed(study: Study, out: Path | str, work: Work, root: Path | str | None) -> Iterator[OpenedStudy]:
-    """The study with its data, to look at: its folder is neither locked nor written to."""
+    """The study with its data, read-only."""
     load_extensions(study.extensions)
     study.compared()
     out = Path(os.path.abspath(out))
@@ -408,7 +389,7 @@ def listed(study: Study, out: Path | str, work: Work, root: Path | str | None) -
 
 
 def _write_splits(views: Iterable[View], folder: Path) -> None:
-    """As `raxss audit-split` reads them; what a view leaves out counts as dropped."""
+    """Write splits for `raxss audit-split`; series outside of a view count as dropped."""
     for view in views:
         names = read_prepared(view.folder).names
         for seed, split in view.splits.items():

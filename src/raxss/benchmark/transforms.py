@@ -1,10 +1,8 @@
-"""How do several collections become one dataset, with series of random lengths or shuffled labels?
+"""Transforms of datasets: joined collections, series cut to random lengths, shuffled labels.
 
     StudyDataset, PreparedCollections -> a prepared folder of its own, with a hash of its own
 
-What is changed is written like any other prepared data, so that splits, fits and audits know nothing of it. All
-draws come from the study's first seed and the names of series: every seed and every system sees the same data.
-Next: evaluation_set.py splits it.
+All draws come from the study's first seed and the names of series: every seed and system sees the same data.
 """
 
 from __future__ import annotations
@@ -31,45 +29,38 @@ SHUFFLING = 4  # its own stream of the seed; data/splits.py uses 0 to 2
 
 
 def is_changed(dataset: StudyDataset) -> bool:
-    """Whether its series are others than those of its data."""
+    """Whether any transform applies."""
     return bool(dataset.sources) or dataset.crop is not None or dataset.shuffled
 
 
-def told_changes(dataset: StudyDataset, seed: int) -> dict[str, Any]:
-    """What a reader of the table should know about it; empty where nothing is changed.
+def described_changes(dataset: StudyDataset, seed: int) -> dict[str, Any]:
+    """The transforms, as recorded in a result; empty without any.
 
     Examples
     --------
-    >>> told_changes(StudyDataset(name="toy", data="bonn", crop=(0.2, 1.0)), seed=7)
+    >>> described_changes(StudyDataset(name="toy", data="bonn", crop=(0.2, 1.0)), seed=7)
     {'crop': [0.2, 1.0], 'seed': 7}
     """
-    told: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     if dataset.sources:
-        told["sources"] = [
+        changes["sources"] = [
             {"centre": source.centre, "data": Path(source.data).stem, "classes": list(source.classes)}
             | {"rename": dict(source.rename)}
             for source in dataset.sources
         ]
     if dataset.crop is not None:
-        told["crop"] = list(dataset.crop)
+        changes["crop"] = list(dataset.crop)
     if dataset.shuffled:
-        told["shuffled"] = True
-    return told | ({"seed": seed} if dataset.crop is not None or dataset.shuffled else {})
+        changes["shuffled"] = True
+    return changes | ({"seed": seed} if dataset.crop is not None or dataset.shuffled else {})
 
 
 def plan_changes(
     dataset: StudyDataset, collections: Sequence[PreparedCollection], *, seed: int
 ) -> tuple[CollectionPlan, Preparation]:
-    """What is to be written, and how.
+    """Plan of the transformed collection, and its preparation: cropped series are z-scored again.
 
-    Parameters
-    ----------
-    collections
-        The prepared data, or that of every source.
-
-    Returns
-    -------
-    The plan, and what is done to samples once more: z-scores are of what is left of a series.
+    ``collections`` are the prepared data, or those of every source.
     """
     sources = dataset.sources or (Source(data=dataset.data, centre="", classes=dataset.classes),)
     planned = [_planned(*pair) for pair in zip(sources, collections, strict=True)]
@@ -93,7 +84,7 @@ def plan_changes(
             "made_from": [
                 [collection.facts["source"], str(collection.preparation)] for collection in collections
             ],
-            "changes": told_changes(dataset, seed),
+            "changes": described_changes(dataset, seed),
         },
     )
     return plan, Preparation(scaling="series" if scaled else "none")
@@ -103,7 +94,7 @@ def plan_changes(
 
 
 def _planned(source: Source, collection: PreparedCollection) -> list[RecordingPlan]:
-    """Every series of a source that is taken, under the study's names."""
+    """Every series taken from a source, with the study's class names."""
     labels = collection.labels  # of all: refuses series that have none
     known = np.unique(labels).tolist()
     for item in (*source.classes, *source.rename):
@@ -119,7 +110,7 @@ def _planned(source: Source, collection: PreparedCollection) -> list[RecordingPl
 
 
 def _recording(row: Mapping[Any, Any], folder: Path, source: Source) -> RecordingPlan:
-    """One prepared series; where there are several sources, their names and groups begin with the centre."""
+    """One prepared series; with several sources, its name and groups begin with the centre."""
     origin = {level: row[level] for level in ORIGINS if isinstance(row[level], str)}
     name = str(row["name"])
     if source.centre:
@@ -139,13 +130,13 @@ def _recording(row: Mapping[Any, Any], folder: Path, source: Source) -> Recordin
 
 
 def _open(file: Path, offset: int, shape: tuple[int, int], *, name: str, **known: Any) -> Recording:
-    """A series where data/prepare/folder.py says that it lies."""
+    """One series of a file of data/prepare/folder.py."""
     whole = np.load(file, mmap_mode="r", allow_pickle=False)
     return ArrayRecording(name, whole[offset : offset + shape[0] * shape[1]].reshape(shape), **known)
 
 
 def _group_by(recordings: Sequence[RecordingPlan], collections: Sequence[PreparedCollection]) -> str | None:
-    """The level that the data name; of several, the widest that all series tell."""
+    """The group level of the collections; if they differ, the widest that all series have."""
     named = {collection.facts["group_by"] for collection in collections}
     if len(named) == 1:
         return next(iter(named))
@@ -159,43 +150,43 @@ def _refuse_strangers(
     collections: Sequence[PreparedCollection],
     planned: Sequence[Sequence[RecordingPlan]],
 ) -> None:
-    """Sources are joined only if their series can stand side by side: rates, variates, preparation, classes."""
+    """Refuse to join sources with different preparation, rates, variates or classes."""
     centres = [source.centre for source in dataset.sources]
 
     def differ(values: Sequence[Any]) -> str:
-        """Which source has what, if that is not the same; else nothing."""
+        """Values by source, if they differ; else empty."""
         alike = len({str(value) for value in values}) == 1
         return "" if alike else "; ".join(f"{a}: {b}" for a, b in zip(centres, values, strict=True))
 
-    if told := differ([str(collection.preparation) or "nothing" for collection in collections]):
+    if found := differ([str(collection.preparation) or "nothing" for collection in collections]):
         raise ConfigError(
-            f"the sources were prepared differently ({told}). Prepare them alike, or name data that the study "
+            f"the sources were prepared differently ({found}). Prepare them alike, or name data that the study "
             "prepares itself."
         )
     rates = [sorted(set(collection.table["rate"])) for collection in collections]
     if len({rate for some in rates for rate in some}) > 1:
-        told = "; ".join(
+        found = "; ".join(
             f"{centre}: {join_names((f'{rate:g}' for rate in some), 3)}"
             for centre, some in zip(centres, rates, strict=True)
         )
         raise ConfigError(
-            f"the sources have different rates (Hz: {told}), so a window would mean different times. Set one for "
+            f"the sources have different rates (Hz: {found}), so a window would mean different times. Set one for "
             f"all: preparation.rate = {min(rate for some in rates for rate in some):g}."
         )
-    if told := differ(
+    if found := differ(
         [", ".join(map(str, sorted(set(collection.table["n_variates"])))) for collection in collections]
     ):
         raise VariateMismatchError(
-            f"the sources have different numbers of variates ({told}); all series of a dataset need the same. "
+            f"the sources have different numbers of variates ({found}); all series of a dataset need the same. "
             "Select the same channels of each."
         )
     labels = [sorted({str(item.series[0].label) for item in some}) for some in planned]
     if dataset.classes:
         labels = [[item for item in some if item in dataset.classes] for some in labels]
-    if told := differ([", ".join(some) or "none" for some in labels]):
+    if found := differ([", ".join(some) or "none" for some in labels]):
         raise LabelError(
-            f"the sources have different classes ({told}), so a source's name would tell the class. Take or rename "
-            "some: classes = [...], rename = { ... } in [[dataset.source]]."
+            f"the sources have different classes ({found}), so a source's name would tell the class. Take or "
+            "rename some: classes = [...], rename = { ... } in [[dataset.source]]."
         )
 
 
@@ -203,13 +194,9 @@ def _refuse_strangers(
 
 
 def random_cut(name: str, n_samples: int, crop: tuple[float, float], seed: int) -> tuple[int, int]:
-    """Where a series is cut: a share of its length, log-uniform between the two of ``crop``, at a random place.
+    """First and last (exclusive) sample of a random cut: a log-uniform share of the length, at a random place.
 
-    Decided by the seed and the name alone, whatever other series there are.
-
-    Returns
-    -------
-    The first sample that is kept, and the one after the last.
+    Depends on the seed and the name alone.
 
     Examples
     --------
@@ -238,15 +225,15 @@ def _cropped(recording: RecordingPlan, crop: tuple[float, float], seed: int) -> 
 
 
 def shuffled_labels(series: SeriesCollection, *, by: str | None, seed: int) -> list[Any]:
-    """One label a series, those that there are dealt out anew at random.
+    """A random permutation of the labels, one a series.
 
-    Where every group has one label, whole groups change theirs, so that a grouped split finds as many groups of
-    each class as before; if groups differ in size, the numbers of series do change. Else each series is on its own.
+    If every group has one label, labels of whole groups are permuted, so that each class keeps its number of
+    groups; otherwise those of single series.
 
     Parameters
     ----------
     by
-        What a group is, as in `raxss.data.splits.split_series`; the widest that is known where it is None.
+        Level of the groups, as in `raxss.data.splits.split_series`; the widest known one if None.
 
     Examples
     --------
@@ -275,7 +262,7 @@ def _shuffled(
     recordings: Sequence[RecordingPlan], group_by: str | None, by: str | None, seed: int
 ) -> list[RecordingPlan]:
     plans = [entry.series[0] for entry in recordings]
-    bare = SeriesCollection(  # groups and labels are all that is asked for
+    bare = SeriesCollection(  # for groups and labels alone
         Series(
             [0.0], label=item.label, group=item.origin.get(group_by or ""), name=item.name, origin=item.origin
         )

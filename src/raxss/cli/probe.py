@@ -31,7 +31,7 @@ class ListsAnalyses(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Help, then the registry."""
-        import raxss.benchmark.analyses.builtin  # noqa: F401
+        import raxss.benchmark.analyses.probing  # noqa: F401
         from raxss.benchmark.analyses.analysis import ANALYSES
 
         named = [f"{name}: {kind.title}" for name, kind in sorted(ANALYSES.items())]

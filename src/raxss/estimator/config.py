@@ -22,7 +22,7 @@ import numpy as np
 
 from raxss._core.atomic import canonical_hash, write_text
 from raxss._core.bounded import read_toml_text, toml_of
-from raxss._core.renames import former_tables
+from raxss._core.renames import SETTING, current_names, current_tables, former_tables
 from raxss._core.settings import toml_value
 from raxss.data.prepare.preprocessing import PreparationConfig
 from raxss.errors import ConfigError, did_you_mean, one_of
@@ -258,7 +258,7 @@ class Config:
     def updated(self, tables: Mapping[str, Any]) -> Config:
         """A copy with changes, by stage: ``{"retrieval": {"measure": "cosine"}}``."""
         stages = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
-        for stage, settings in tables.items():
+        for stage, settings in current_tables(tables).items():
             if stage not in stages:
                 raise ConfigError(f"unknown section {stage!r}{did_you_mean(stage, stages)}")
             if not isinstance(settings, Mapping):
@@ -279,7 +279,7 @@ class Config:
         """
         stages: dict[str, dict[str, Any]] = {}
         homes = setting_homes()
-        for name, value in parameters.items():
+        for name, value in current_names(parameters, SETTING).items():
             if name not in homes:
                 raise ConfigError(f"unknown setting {name!r}{did_you_mean(name, homes)}")
             if name == "augmentation":

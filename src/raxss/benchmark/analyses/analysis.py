@@ -1,11 +1,11 @@
-"""Registry of analyses: what can be asked of each fitted model of a study.
+"""Registry of analyses: evaluations of every fitted model of a study.
 
     @register_analysis("name") on a class -> ANALYSES; a name -> find_analysis -> the class
 
 An analysis is a frozen dataclass. Its fields are its settings, which a study file may set in ``[analysis.NAME]``.
-Its method `ask` puts questions to one fitted model; an answer is the probability of every test series. The rest has
+Its method `evaluate` predicts the test series with one fitted model under each of its settings. Everything else has
 a default: which fits are taken, the rows of the tidy table, the tables beside the page, and the page.
-Next: probing.py carries analyses out; robustness.py is an example.
+probing.py runs analyses; robustness.py is an example.
 """
 
 from __future__ import annotations
@@ -20,27 +20,38 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
 import pandas as pd
 
 from raxss._core.atomic import json_ready, sha256_of
-from raxss.benchmark.analyses.probe import Answer, Asked, Probe, Probed
+from raxss.benchmark.analyses.evaluation import EvaluatedRun, Evaluation, FittedModel, Probe
 from raxss.benchmark.evaluation_set import View
 from raxss.benchmark.pages.files import write_all
-from raxss.benchmark.pages.markdown import TITLES, difference, p_text, render, table, with_interval
+from raxss.benchmark.pages.markdown import (
+    TITLES,
+    Markdown,
+    difference,
+    p_text,
+    render,
+    shown,
+    table,
+    with_interval,
+)
+from raxss.benchmark.pages.report import failed_row
 from raxss.benchmark.pages.tidy import (
-    answer_rows,
     as_written,
+    compared,
     corrected,
     difference_row,
     draws_of,
+    evaluation_rows,
     headline,
     mean_row,
     of_fits,
     over_seeds,
     part,
+    runs_by,
     settings_in,
     settings_of,
     tidy,
     wide,
 )
-from raxss.benchmark.prediction_tables import about, by_dataset, by_system, devices_in, failures
 from raxss.benchmark.reading import refuse_unknown
 from raxss.benchmark.statistics import N_RESAMPLES
 from raxss.benchmark.study import Study
@@ -53,18 +64,18 @@ Plots = dict[str, bytes]  # file name -> PNG
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis:
-    """Questions to every fitted model of a study. Subclass it, write `ask`, and register the class.
+    """Evaluations of every fitted model of a study. Subclass it, write `evaluate`, and register the class.
 
     Attributes
     ----------
     name
         Given by `register_analysis`; results lie in a folder of this name.
     title
-        Of its page, after the study's name; also what ``raxss analyse --help`` says of it.
+        Of its page, after the study's name; also its line in ``raxss analyse --help``.
     kinds
-        Kinds of systems whose models can be asked (`raxss.benchmark.systems.System`); empty: every kind.
+        Kinds of systems that can be evaluated (`raxss.benchmark.systems.System`); empty: every kind.
     revision
-        Raise it when the same settings come to give other answers: kept answers are then computed again.
+        Raise it when the same settings give other numbers than before: kept evaluations are then computed again.
     template
         Of its page: a file beside the templates of this package, or a path of your own.
     outputs
@@ -78,9 +89,9 @@ class Analysis:
     ...     title: ClassVar[str] = "do louder recordings change the score?"
     ...     gains: tuple[float, ...] = (1.0, 2.0)
     ...
-    ...     def ask(self, asked):
-    ...         louder = ([one.with_samples(gain * one.samples) for one in asked.test] for gain in self.gains)
-    ...         return [Answer(question={"gain": gain}, probabilities=asked.model.predict_proba(series))
+    ...     def evaluate(self, fitted):
+    ...         louder = ([one.with_samples(gain * one.samples) for one in fitted.test] for gain in self.gains)
+    ...         return [Evaluation(settings={"gain": gain}, probabilities=fitted.model.predict_proba(series))
     ...                 for gain, series in zip(self.gains, louder)]
     >>> Louder.from_settings({"gains": [1.0, 4.0]})
     Louder(gains=(1.0, 4.0))
@@ -107,80 +118,74 @@ class Analysis:
         return cls(**{name: _frozen(value) for name, value in settings.items()})
 
     def decides(self) -> Mapping[str, Any]:
-        """All that decides the answers beside the fit; part of the hash of a result."""
+        """Everything besides the fit that decides the evaluations; part of the hash of a result."""
         return {self.name: json_ready(asdict(self)), "revision": self.revision}
 
-    # Questions to one fitted model
+    # Evaluations of one fitted model
 
     def fits(self, view: View, seed: int) -> Sequence[tuple[View, Probe]]:
-        """The fits of one system and seed, and who asks each; by default the fit that the study has."""
+        """The fits of one system and seed, each with its probe; by default the fit of the study."""
         return [(view, self)]
 
-    def ask(self, asked: Asked) -> list[Answer]:
-        """Ask one fitted model everything. The same model gives the same answers."""
-        raise NotImplementedError(
-            f"analysis {self.name!r} does not say what it asks: its method ask is missing."
-        )
+    def evaluate(self, fitted: FittedModel) -> list[Evaluation]:
+        """Evaluate one fitted model under every setting; deterministic."""
+        raise NotImplementedError(f"analysis {self.name!r} has no method evaluate; write one.")
 
     # Rows, tables and page
 
-    def rows(self, probed: Sequence[Probed], *, n_resamples: int = N_RESAMPLES) -> Frame:
-        """The tidy table: figures of fits, means over seeds, and their differences from the first question."""
-        rows = answer_rows(probed)
-        for dataset, of_dataset in by_dataset(probed):
+    def rows(self, runs: Sequence[EvaluatedRun], *, n_resamples: int = N_RESAMPLES) -> Frame:
+        """The tidy table: metrics of fits, means over seeds, and their differences from the first setting."""
+        rows = evaluation_rows(runs)
+        for dataset, of_dataset in runs_by("dataset", runs):
             metric = headline(of_dataset[0].result)
-            for system, own in by_system(of_dataset):
-                questions, results = _by_question(own)
+            for system, own in runs_by("system", of_dataset):
+                settings: dict[str, dict[str, Any]] = {}
+                results: dict[str, list[Any]] = {}
+                for run in own:
+                    for place, evaluation in enumerate(run.evaluations):
+                        key = json.dumps(settings_of(evaluation.settings), default=str)
+                        settings[key] = settings_of(evaluation.settings)
+                        results.setdefault(key, []).append(run.as_result(place))
                 draws = draws_of(results, metric, n_resamples)
                 at = {"dataset": dataset, "system": system}
-                rows += [at | questions[key] | mean_row(draws[key], metric) for key in questions]
-                first, *others = questions
-                differences = [difference_row(draws[key], draws[first], metric) for key in others]
-                at["reference"] = in_words(questions[first])
+                rows += [at | settings[key] | mean_row(draws[key], metric) for key in settings]
+                first, *others = settings
+                at["reference"] = in_words(settings[first])
                 rows += corrected(
-                    [at | questions[key] | item for key, item in zip(others, differences, strict=True)]
+                    [at | settings[key] | difference_row(draws[key], draws[first], metric) for key in others]
                 )
         return tidy(rows)
 
     def tables(self, rows: Frame) -> dict[str, Frame]:
         """Name -> a view of the rows, a CSV file beside the page."""
         settings = settings_in(rows)
-        compared = over_seeds(rows, differences=True).rename(columns={"value": "difference"})
+        differences = over_seeds(rows, differences=True).rename(columns={"value": "difference"})
         kept = ["dataset", "system", "metric", *settings, "reference", "difference", "low", "high", "p"]
         return {
             "answers": wide(of_fits(rows), ["dataset", "system", "seed", "fold", *settings]),
-            "comparisons": compared[[*kept, "n_seeds", "n_groups", "p_holm"]],
+            "comparisons": differences[[*kept, "n_seeds", "n_groups", "p_holm"]],
         }
 
     def page(self, rows: Frame, metric: str) -> tuple[dict[str, Any], Plots]:
-        """What the template says of one dataset, and plots; from its rows alone."""
-        means, compared = (over_seeds(rows, differences=item) for item in (False, True))
+        """Variables of the template for one dataset, and plots; from its rows alone."""
+        means, differences = over_seeds(rows, differences=False), compared(rows)
         settings = [name for name in settings_in(rows) if means[name].notna().any()]
+        known = {_key(row, settings): row for row in differences.to_dict("records")}
         systems = []
         for system in dict.fromkeys(means["system"]):
-            by_question = {
-                _key(row, settings): row for row in part(compared, system=system).to_dict("records")
-            }
             lines = []
             for row in part(means, system=system).to_dict("records"):
-                other = by_question.get(_key(row, settings))
+                other = known.get(_key(row, settings))
+                apart = ["–", "–"] if other is None else [difference(other, metric), p_text(other["p_holm"])]
                 figure = with_interval(row["value"], row["low"], row["high"], metric)
-                apart = ["–", "–"]
-                if other is not None:
-                    apart = [
-                        difference({**other, "difference": other["value"]}, metric),
-                        p_text(other["p_holm"]),
-                    ]
-                lines.append(
-                    [*("–" if row[name] != row[name] else row[name] for name in settings), figure, *apart]
-                )
+                lines.append([*(shown(row[name], str) for name in settings), figure, *apart])
             header = [*settings, TITLES.get(metric, metric), "difference", "p"]
             systems.append({"name": system, "table": table(header, lines)})
-        return {"systems": systems, "references": "; ".join(dict.fromkeys(compared["reference"]))}, {}
+        return {"systems": systems, "references": "; ".join(dict.fromkeys(differences["reference"]))}, {}
 
     def write(
         self,
-        probed: Sequence[Probed],
+        runs: Sequence[EvaluatedRun],
         *,
         facts: Sequence[Mapping[str, Any]],
         errors: Sequence[Mapping[str, Any]],
@@ -188,63 +193,65 @@ class Analysis:
         study_name: str,
         n_resamples: int = N_RESAMPLES,
     ) -> tuple[list[Path], Frame]:
-        """Write tables, plots and page, each file whole and the page last; these files, and the rows behind them.
+        """Write tables, plots and page, the page last; returns these files, and the rows behind them.
 
-        Parameters
-        ----------
-        probed
-            Fits that this analysis has asked.
-        facts, errors
-            What was noted beside the results, and of those that failed.
+        ``facts`` were recorded with the results, ``errors`` with the runs that failed.
         """
-        rows = tidy(self.rows(probed, n_resamples=n_resamples), study=study_name, analysis=self.name)
-        shown = as_written(rows)
+        rows = tidy(self.rows(runs, n_resamples=n_resamples), study=study_name, analysis=self.name)
+        rounded = as_written(rows)
         datasets: list[dict[str, Any]] = []
         plots: Plots = {}
-        for name, own in by_dataset(probed):
+        for name, own in runs_by("dataset", runs):
             metric = headline(own[0].result)
-            block, pictures = self.page(part(shown, dataset=name), metric)
-            datasets.append({"name": name, "metric": TITLES.get(metric, metric), **about(own), **block})
+            block, pictures = self.page(part(rounded, dataset=name), metric)
+            datasets.append({"name": name, "metric": TITLES.get(metric, metric), **_about(own), **block})
             plots |= pictures
         page = render(
             self.template,
             name=self.name,
             title=self.title,
             study=study_name,
-            n_done=len(probed),
+            n_done=len(runs),
             datasets=datasets,
-            failed=failures(errors),
+            failed=_failures(errors),
             n_failed=len(errors),
-            devices=devices_in(facts),
+            devices="; ".join(sorted({str(fact["device"]) for fact in facts if "device" in fact})),
         )
-        tables = self.tables(rows) if len(rows) else {}
-        return write_all(out, tables, plots, page), rows
+        return write_all(out, self.tables(rows) if len(rows) else {}, plots, page), rows
 
 
-def in_words(question: Mapping[str, Any]) -> str:
-    """A question as text.
+def in_words(settings: Mapping[str, Any]) -> str:
+    """Settings as text.
 
     >>> in_words({"kind": "drift", "level": 0.1, "fold": None})
     'kind drift, level 0.1'
     """
-    return ", ".join(f"{name} {value}" for name, value in question.items() if value is not None)
-
-
-def _by_question(own: Sequence[Probed]) -> tuple[dict[str, dict[str, Any]], dict[str, list[Any]]]:
-    """Of the fits of one system: what was asked, and the results by question."""
-    questions: dict[str, dict[str, Any]] = {}
-    results: dict[str, list[Any]] = {}
-    for item in own:
-        for place, answer in enumerate(item.answers):
-            settings = settings_of(answer.question)
-            key = json.dumps(settings, default=str)
-            questions[key] = settings
-            results.setdefault(key, []).append(item.answer_as_result(place, key))
-    return questions, results
+    return ", ".join(f"{name} {value}" for name, value in settings.items() if value is not None)
 
 
 def _key(row: Mapping[Any, Any], settings: Sequence[str]) -> str:
-    return repr([row[name] for name in settings])
+    return repr([row["system"], *(row[name] for name in settings)])
+
+
+def _about(runs: Sequence[EvaluatedRun]) -> dict[str, Any]:
+    """Seeds, test series and split of one dataset."""
+    results = [run.result for run in runs]
+    seeds = sorted({result.seed for result in results})
+    return {
+        "seeds": ", ".join(map(str, seeds)),
+        "n_seeds": len(seeds),
+        "n_groups": len({group for result in results for group in result.groups}),
+        "n_series": len({name for result in results for name in result.names}),
+        "split": results[0].split.get("description") or "not told",
+        "leaky": any(result.split.get("leaky") for result in results),
+        "positive": results[0].positive,
+    }
+
+
+def _failures(errors: Sequence[Mapping[str, Any]]) -> Markdown:
+    rows = [failed_row(error) | {"split": error.get("split", "–")} for error in errors]
+    header = ["dataset", "system", "seed", "split", "error"]
+    return table(header, [[row[name] for name in header] for row in rows])
 
 
 def _frozen(value: Any) -> Any:
@@ -256,13 +263,10 @@ def _frozen(value: Any) -> Any:
 
 @runtime_checkable
 class RunsItself(Protocol):
-    """An analysis that is more than questions to single fits: it refits, or keeps parts of its own.
-
-    Both take the options of `raxss.benchmark.analyses.probing.run_analysis`: ``work, only, seeds, root``.
-    """
+    """An analysis that fits models itself; options are those of `raxss.benchmark.analyses.probing.run_analysis`."""
 
     def run_study(self, study: Study, out: Path | str, **options: Any) -> AnalysisOutcome:
-        """Carry it out as far as it is not done yet, and write its page."""
+        """Run it as far as it is not done yet, and write its page."""
 
     def list_study(self, study: Study, out: Path | str, **options: Any) -> list[tuple[str, str]]:
         """Its fits, and whether each is done."""
@@ -270,13 +274,7 @@ class RunsItself(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class AnalysisOutcome(Outcome):
-    """What there is of an analysis after a run.
-
-    Attributes
-    ----------
-    rows
-        The tidy table that its page was made from.
-    """
+    """Results of an analysis; ``rows`` is the tidy table that its page was made from."""
 
     rows: Frame = field(default_factory=lambda: tidy([]))
 
@@ -288,10 +286,7 @@ Kind = TypeVar("Kind", bound=type[Analysis])
 
 
 def register_analysis(name: str) -> Callable[[Kind], Kind]:
-    """Make an analysis known by name, to `run_analysis`, to study files and to ``raxss analyse``.
-
-    `Analysis` has an example. From the command line, name the Python file in ``extensions`` of the study.
-    """
+    """Register an analysis by name, for study files and ``raxss analyse``; `Analysis` has an example."""
 
     def register(kind: Kind) -> Kind:
         taken = ANALYSES.get(name)
@@ -324,31 +319,29 @@ def find_analysis(name: str) -> type[Analysis]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForeignProbe:
-    """An analysis of an extension as it travels to a worker, who imports the extension before anything is asked."""
+class ExtensionProbe:
+    """An analysis of an extension, by name: a worker imports the extension before it is looked up."""
 
     name: str
     settings: Mapping[str, Any]
     decided: Mapping[str, Any]
 
     def decides(self) -> Mapping[str, Any]:
-        """What the analysis says, and the extensions that it may come from."""
+        """As the analysis, and the hashes of the extensions."""
         return self.decided
 
-    def ask(self, asked: Asked) -> list[Answer]:
-        """Ask as the analysis does."""
-        return find_analysis(self.name)(**self.settings).ask(asked)
+    def evaluate(self, fitted: FittedModel) -> list[Evaluation]:
+        """Evaluate with the analysis."""
+        return find_analysis(self.name)(**self.settings).evaluate(fitted)
 
 
-def travelling(probe: Probe, extensions: Iterable[Path]) -> Probe:
-    """A probe that other processes can read, whoever has written it."""
+def importable_probe(probe: Probe, extensions: Iterable[Path]) -> Probe:
+    """The probe in a form that a worker process can unpickle."""
     if not isinstance(probe, Analysis) or type(probe).__module__.startswith("raxss."):
         return probe
-    settings = {item.name: getattr(probe, item.name) for item in dataclasses.fields(probe)}
-    digests = [sha256_of(file) for file in extensions]
-    return ForeignProbe(
-        name=probe.name, settings=settings, decided={**probe.decides(), "extensions": digests}
-    )
+    settings = {setting.name: getattr(probe, setting.name) for setting in dataclasses.fields(probe)}
+    decided = {**probe.decides(), "extensions": [sha256_of(file) for file in extensions]}
+    return ExtensionProbe(name=probe.name, settings=settings, decided=decided)
 
 
 def _place(kind: type[Analysis]) -> str:

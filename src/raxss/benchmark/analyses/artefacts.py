@@ -1,13 +1,12 @@
-"""What do electrodes, cables and impatience do to a recording?
+"""Perturbations of signals: artefacts, white noise, shortening.
 
     a stretch (n_variates, n), deviation (n_variates, 1) -> (n_variates, n)   drift, line_noise, pops, dropouts
     Series, kind, share -> Series with that share of its samples spoiled      spoiled
     Series, decibels    -> Series in white noise                              noisy
     Series, share       -> a part of it                                       shortened
 
-How strong an artefact is counts from the series' own deviation; where it sits is drawn from the series' name, the
-kind and the level alone, so that all systems meet the same one. Samples that are not finite stay so.
-Next: robustness.py asks fitted models about series treated like this.
+Strengths are relative to the deviation of the series; places are drawn from its name, the kind and the level alone,
+so that all systems see the same. Samples that are not finite stay so.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def drift(stretch: Floats, deviation: Floats, *, rate: float, generator: np.rand
 
 
 def line_noise(stretch: Floats, deviation: Floats, *, rate: float, generator: np.random.Generator) -> Floats:
-    """The mains: a sine of 50 Hz and `LINE` deviations, at a random phase.
+    """A sine of 50 Hz and `LINE` deviations, at a random phase.
 
     Series with fewer than 125 samples a second cannot hold it, and get one of 2.5 samples a cycle.
 
@@ -70,7 +69,7 @@ def line_noise(stretch: Floats, deviation: Floats, *, rate: float, generator: np
 
 
 def pops(stretch: Floats, deviation: Floats, *, rate: float, generator: np.random.Generator) -> Floats:
-    """An electrode that jumps by `POP` deviations, up or down, and creeps back.
+    """A step of `POP` deviations, up or down, that decays.
 
     Examples
     --------
@@ -83,7 +82,7 @@ def pops(stretch: Floats, deviation: Floats, *, rate: float, generator: np.rando
 
 
 def dropouts(stretch: Floats, deviation: Floats, *, rate: float, generator: np.random.Generator) -> Floats:
-    """Nothing comes any more: the first value stays to the end.
+    """The first value, held to the end.
 
     Examples
     --------
@@ -139,7 +138,7 @@ def spoiled(series: Series, kind: str, share: float) -> Series:
 def stretches(
     n_samples: int, *, share: float, rate: float, generator: np.random.Generator
 ) -> list[tuple[int, int]]:
-    """Random stretches that together are a share of so many samples and do not overlap, in the order of time.
+    """Random stretches without overlap that cover a share of the samples, in the order of time.
 
     Examples
     --------
@@ -161,7 +160,7 @@ def stretches(
 
 
 def noisy(series: Series, decibels: float) -> Series:
-    """A series in white noise whose power lies so many decibels below its own; variates apart.
+    """A series in white noise whose power is ``decibels`` below its own, variate by variate.
 
     Examples
     --------
@@ -177,7 +176,7 @@ def noisy(series: Series, decibels: float) -> Series:
 
 
 def shortened(series: Series, share: float, *, at_least: int) -> Series:
-    """A random part of a series: a share of its length, but ``at_least`` so many samples as far as it has them.
+    """A random part of a series: a share of its length, but ``at_least`` so many samples if it has them.
 
     Examples
     --------
@@ -193,7 +192,7 @@ def shortened(series: Series, share: float, *, at_least: int) -> Series:
 
 
 def generator_of(name: str, kind: str, level: float) -> np.random.Generator:
-    """What decides where and how a series is changed: its name, the kind and the level, and nothing else."""
+    """Generator seeded by the name of a series, the kind and the level."""
     digest = hashlib.sha256(f"{kind}/{level:g}/{name}".encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:8]))
 
@@ -208,7 +207,7 @@ def _as_floats(series: Series) -> Floats:
 
 
 def _deviation(samples: Floats) -> Floats:  # (n_variates, n_samples) -> (n_variates, 1)
-    """Of the samples that are finite; 0 where there are none."""
+    """Of the finite samples; 0 without any."""
     finite = np.isfinite(samples)
     counts = np.maximum(finite.sum(axis=1, keepdims=True), 1)
     known = np.where(finite, samples, 0.0)
@@ -217,6 +216,6 @@ def _deviation(samples: Floats) -> Floats:  # (n_variates, n_samples) -> (n_vari
 
 
 def _like(series: Series, samples: Floats) -> Series:
-    """In the type that the series came in, where that has fractions."""
+    """In the dtype of the series if that is floating."""
     kind: Any = series.samples.dtype
     return series.with_samples(samples.astype(kind) if np.issubdtype(kind, np.floating) else samples)

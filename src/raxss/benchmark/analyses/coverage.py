@@ -1,17 +1,16 @@
-"""Analysis of coverage: do probabilities, prediction sets and warnings keep what they promise on series held out?
+"""Analysis of coverage: calibration of probabilities, coverage of prediction sets and false alarms on test series.
 
-    series, settings -> folds -> one fit each -> every calibration of it -> a row a fold, series and way
-    rows             -> calibration figures; coverage of sets against the nominal; false alarms
-    collections      -> how often series of one are called unlike those of another
+    a fitted model without calibration, its validation series -> each calibration -> probabilities, sets, intervals
+    evaluations -> tidy rows -> calibration.csv, coverage.csv, README.md
 
-One network a fold: its calibrations are fitted one after the other on the same validation part, since none changes
-the network. Test series are seen by nothing before they are scored. Next: scripts/measure_doubt.py runs it.
+No calibration changes the network, so one fit serves all of them. scripts/measure_doubt.py measures the same over
+folds of a dataset.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -19,16 +18,13 @@ import numpy as np
 import pandas as pd
 
 from raxss.benchmark.analyses.analysis import Analysis, Plots, register_analysis
-from raxss.benchmark.analyses.probe import Answer, Asked, Probed
+from raxss.benchmark.analyses.evaluation import EvaluatedRun, Evaluation, FittedModel
 from raxss.benchmark.pages.markdown import data_table
-from raxss.benchmark.pages.tidy import Row, fit_of, over_seeds, part, tidy, wide
-from raxss.benchmark.prediction_tables import by_dataset, by_system
+from raxss.benchmark.pages.tidy import Row, fit_of, over_seeds, part, runs_by, tidy, wide
 from raxss.benchmark.statistics import N_RESAMPLES
 from raxss.data.series import SeriesCollection
-from raxss.data.splits import folds
 from raxss.errors import ConfigError, one_of
 from raxss.estimator.classifier import RAxSSClassifier
-from raxss.estimator.config import Config
 from raxss.estimator.fit import (
     fitted_on_windows,
     fitted_series_calibration,
@@ -39,7 +35,6 @@ from raxss.estimator.inputs import groups_or_own
 from raxss.method.inference import Prediction
 from raxss.uncertainty.calibration import CALIBRATIONS, LEVELS, calibration_named
 from raxss.uncertainty.calibration.maps import Calibration
-from raxss.uncertainty.ood import OODDetector
 from raxss.uncertainty.reliability import calibration_figures
 from raxss.uncertainty.summary import ScoredSeries, UncertaintySummary
 
@@ -48,7 +43,7 @@ ALPHAS = (0.05, 0.1, 0.2)
 
 
 def calibrated_otherwise(prediction: Prediction, calibration: Calibration | None, level: str) -> Prediction:
-    """The prediction of a chain without calibration, as it would have been with one.
+    """A prediction of an uncalibrated model, with a calibration of windows or of series.
 
     Examples
     --------
@@ -56,9 +51,9 @@ def calibrated_otherwise(prediction: Prediction, calibration: Calibration | None
     >>> series = load_synthetic()
     >>> model = RAxSSClassifier(window_length=128, stride=64, max_epochs=1, random_state=0, device="cpu")
     >>> model = model.set_params(calibration="temperature").fit(series[:30], validation=series[30:])
-    >>> said = model.predict_proba(series[:1])[0]
+    >>> expected = model.predict_proba(series[:1])[0]
     >>> (plain,) = model.set_params(calibration="none").predictor().predictions(list(series[:1]))
-    >>> bool(np.allclose(calibrated_otherwise(plain, model.calibration_, "window").probability, said))
+    >>> bool(np.allclose(calibrated_otherwise(plain, model.calibration_, "window").probability, expected))
     True
     """
     parts = prediction.aggregation
@@ -74,36 +69,6 @@ def calibrated_otherwise(prediction: Prediction, calibration: Calibration | None
     return replace(prediction, aggregation=replace(parts, posteriors=posteriors, **sums))
 
 
-def held_out_answers(
-    series: SeriesCollection,
-    settings: Config,
-    *,
-    n_folds: int = 5,
-    validation: float = 0.2,
-    seed: int = 69421,
-    ways: Iterable[tuple[str, str]] = WAYS,
-    alphas: Sequence[float] = ALPHAS,
-    device: str = "auto",
-) -> Iterator[pd.DataFrame]:
-    """One table a fold: a row for each test series and way of calibrating.
-
-    Columns: ``fold, series, n_validation, calibration, level, target, probability_<place>...,
-    set_<alpha>_<place>..., low, high, warned``. ``target`` is the place of the label among the classes; low and
-    high are the interval of the most likely class.
-    """
-    for place, split in enumerate(folds(series, n_folds=n_folds, validation=validation, seed=seed)):
-        train, held, test = split.parts(series)
-        model = RAxSSClassifier.from_config(settings, random_state=seed, device=device)
-        model.fit(train, validation=held)
-        rows: list[dict[str, Any]] = []
-        for (method, level), answers in recalibrated(model, held, test, ways=ways, alphas=alphas):
-            for item, answer in zip(test, answers, strict=True):
-                row = {"fold": place, "series": item.name, "n_validation": len(held)}
-                row |= {"calibration": method, "level": level, "target": _place(model, item.label)}
-                rows.append(row | answer)
-        yield pd.DataFrame(rows)
-
-
 def recalibrated(
     model: RAxSSClassifier,
     held: SeriesCollection,
@@ -112,27 +77,38 @@ def recalibrated(
     ways: Iterable[tuple[str, str]] = WAYS,
     alphas: Sequence[float] = ALPHAS,
 ) -> Iterator[tuple[tuple[str, str], list[dict[str, Any]]]]:
-    """A fitted model without calibration, under each: what it says of every test series, as columns of a row.
+    """Predictions of an uncalibrated model under each calibration: columns of a row for each test series.
 
-    Parameters
-    ----------
-    held
-        Labelled series that the model has not learned from; calibrations and sets are fitted on them.
+    ``held`` are labelled series that the model was not fitted on; calibrations and sets are fitted on them.
     """
     predictor = model.predictor()
     tried, tested = validation_predictions(predictor, list(held)), list(predictor.predictions(list(test)))
+    targets = np.array([class_index(model, item.series.label) for item in tried])
     for method, level in ways:
-        map_ = _fitted(model, tried, method, level)
-        doubt = _doubt_of(model, tried, method, level, map_)
-        said = (doubt.answer(calibrated_otherwise(item, map_, level)) for item in tested)
-        yield (method, level), [_columns(answer, doubt, alphas) for answer in said]
+        calibration = _fitted(method, level, tried, targets)
+        tables: dict[str, Any] = {"calibration": {"calibration": method, "calibration_level": level}}
+        report = validation_report_of(
+            tried,
+            targets,
+            groups_or_own([item.series for item in tried]),
+            model.config_.updated(tables),
+            n_classes=len(model.classes_),
+            seed=model.seed_,
+        )
+        summary = replace(
+            model.uncertainty_summary(),
+            validation_report=report,
+            calibrated=method != "none",
+            series_calibration=calibration if level == "series" else None,
+        )
+        scored = (summary.answer(calibrated_otherwise(item, calibration, level)) for item in tested)
+        yield (method, level), [_columns(item, summary, alphas) for item in scored]
 
 
 def _fitted(
-    model: RAxSSClassifier, tried: Sequence[Prediction], method: str, level: str
+    method: str, level: str, tried: Sequence[Prediction], targets: np.ndarray[Any, Any]
 ) -> Calibration | None:
-    """What `RAxSSClassifier.fit` would have fitted on this validation part."""
-    targets = np.array([_place(model, item.series.label) for item in tried])
+    """The calibration that `RAxSSClassifier.fit` would fit on these validation series."""
     if method == "none":
         return None
     if level == "series":
@@ -140,80 +116,53 @@ def _fitted(
     return fitted_on_windows(calibration_named(method), [item.usable_posteriors for item in tried], targets)
 
 
-def _doubt_of(
-    model: RAxSSClassifier, tried: Sequence[Prediction], method: str, level: str, map_: Calibration | None
-) -> UncertaintySummary:
-    """What the model would know of its limits with this calibration."""
-    targets = np.array([_place(model, item.series.label) for item in tried])
-    tables: dict[str, Any] = {"calibration": {"calibration": method, "calibration_level": level}}
-    trial = validation_report_of(
-        tried,
-        targets,
-        groups_or_own([item.series for item in tried]),
-        model.config_.updated(tables),
-        n_classes=len(model.classes_),
-        seed=model.seed_,
-    )
-    by_series = map_ if level == "series" else None
-    return replace(
-        model.uncertainty_summary(),
-        validation_report=trial,
-        calibrated=method != "none",
-        series_calibration=by_series,
-    )
-
-
-def _place(model: RAxSSClassifier, label: Any) -> int:
+def class_index(model: RAxSSClassifier, label: Any) -> int:
+    """Column of a class."""
     return int(np.flatnonzero(model.classes_ == label)[0])
 
 
-def _columns(answer: ScoredSeries, doubt: UncertaintySummary, alphas: Sequence[float]) -> dict[str, Any]:
-    best, found = int(answer.probability.argmax()), answer.interval
-    row: dict[str, Any] = {f"probability_{c}": float(p) for c, p in enumerate(answer.probability)}
+def _columns(scored: ScoredSeries, summary: UncertaintySummary, alphas: Sequence[float]) -> dict[str, Any]:
+    best, found = int(scored.probability.argmax()), scored.interval
+    row: dict[str, Any] = {f"probability_{c}": float(p) for c, p in enumerate(scored.probability)}
     for alpha in alphas:
-        sets = doubt.sets(answer.probability, alpha)
+        sets = summary.sets(scored.probability, alpha)
         row |= {f"set_{alpha}_{c}": bool(inside) for c, inside in enumerate(sets)}
     row["low"] = np.nan if found is None else float(found.low[best])
     row["high"] = np.nan if found is None else float(found.high[best])
-    return row | {"warned": bool(answer.notes)}
+    return row | {"warned": bool(scored.notes)}
 
 
-def figures_of(answers: pd.DataFrame) -> pd.DataFrame:
-    """Calibration on the series held out, all folds together: a row a way.
+def figures_of(predictions: pd.DataFrame) -> pd.DataFrame:
+    """Calibration on test series, all folds together: a row for each calibration.
 
-    ``brier, ece, log_loss, accuracy``; ``width`` the mean width of the intervals, ``warned`` the share of series
-    that were called unlike the training data.
+    ``brier, ece, log_loss, accuracy``; ``width``: mean width of the intervals; ``warned``: share of series
+    called unlike the training data.
     """
     rows = []
-    for (method, level), some in answers.groupby(["calibration", "level"], sort=False):
-        said, targets = _probabilities(some), some["target"].to_numpy()
+    for (method, level), some in predictions.groupby(["calibration", "level"], sort=False):
+        probabilities, targets = _probabilities(some), some["target"].to_numpy()
         row = {"calibration": method, "level": "" if method == "none" else level, "n": len(some)}
-        row |= calibration_figures(targets, said)
-        row["accuracy"] = float((said.argmax(axis=1) == targets).mean())
+        row |= calibration_figures(targets, probabilities)
+        row["accuracy"] = float((probabilities.argmax(axis=1) == targets).mean())
         row["width"] = float((some["high"] - some["low"]).mean())
         rows.append(row | {"warned": float(some["warned"].mean())})
     return pd.DataFrame(rows)
 
 
-def coverage_of(answers: pd.DataFrame) -> pd.DataFrame:
-    """How often prediction sets held the truth, against the nominal: a row a way and level.
+def coverage_of(predictions: pd.DataFrame) -> pd.DataFrame:
+    """Coverage of prediction sets against the nominal: a row for each calibration and level.
 
-    ``coverage`` with its standard error over folds, ``least`` of the classes, ``size`` the mean number of classes
-    in a set, ``abstains`` the share of sets without a single answer, ``right`` the share of right ones among the
-    answers.
+    ``coverage`` with its standard error over folds, ``least`` of the classes, ``size``: mean number of classes in a
+    set, ``abstains``: share of sets without a single class, ``right``: accuracy of sets of one class.
     """
-    all_columns = [str(answer) for answer in answers]
-    names = [
-        all_column.split("_")[1]
-        for all_column in all_columns
-        if all_column.startswith("set_") and all_column.endswith("_0")
-    ]
+    columns = [str(name) for name in predictions if str(name).startswith("set_")]
+    alphas = dict.fromkeys(name.split("_")[1] for name in columns)
     rows = []
-    for (method, level), some in answers.groupby(["calibration", "level"], sort=False):
+    for (method, level), some in predictions.groupby(["calibration", "level"], sort=False):
         targets = some["target"].to_numpy()
-        for name in names:
-            columns = [all_column for all_column in all_columns if all_column.startswith(f"set_{name}_")]
-            sets = some[columns].to_numpy(dtype=bool)
+        for alpha in alphas:
+            own = [name for name in columns if name.startswith(f"set_{alpha}_")]
+            sets = some[own].to_numpy(dtype=bool)
             held, alone = sets[np.arange(len(sets)), targets], sets.sum(axis=1) == 1
             by_fold = pd.Series(held).groupby(some["fold"].to_numpy()).mean()
             by_class = pd.Series(held).groupby(targets).mean()
@@ -221,7 +170,7 @@ def coverage_of(answers: pd.DataFrame) -> pd.DataFrame:
                 {
                     "calibration": method,
                     "level": "" if method == "none" else level,
-                    "nominal": 1 - float(name),
+                    "nominal": 1 - float(alpha),
                     "coverage": float(held.mean()),
                     "error": float(by_fold.std() / np.sqrt(len(by_fold))),
                     "least": float(by_class.min()),
@@ -233,49 +182,8 @@ def coverage_of(answers: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def alarms(
-    collections: Mapping[str, SeriesCollection], *, share: float = 0.7, most: int = 200, seed: int = 69421
-) -> pd.DataFrame:
-    """How often series are called unlike those learned from, by length and spectrum alone: a row a pair.
-
-    ``learned, given, n, length, spectrum``: what a share of was learned from, what was given (of the same
-    collection the rest: false alarms), up to ``most`` series of it, and the share of them that was warned of for
-    either. Rates, which would give most foreign series away, are left aside.
-
-    Examples
-    --------
-    >>> from raxss.data.datasets import load_sample, load_synthetic
-    >>> found = alarms({"ecg": load_sample()[:60], "noise": load_synthetic()})
-    >>> found.query("learned != given")["spectrum"].tolist()
-    [1.0, 1.0]
-    """
-    rows = []
-    drawn = {
-        name: np.random.default_rng(seed).permutation(len(collection))
-        for name, collection in collections.items()
-    }
-    for learned, own in collections.items():
-        n_known = int(share * len(own))
-        familiar = OODDetector.of([own[int(place)] for place in drawn[learned][:n_known]])
-        for given, series in collections.items():
-            left = drawn[given][n_known:] if given == learned else drawn[given]
-            notes = [familiar.notes(series[int(place)]) for place in left[:most]]
-            told = [{item.split()[1] for item in some} for some in notes]  # the recording, its spectrum
-            rows.append(
-                {
-                    "learned": learned,
-                    "given": given,
-                    "n": len(told),
-                    "length": float(np.mean(["recording" in item for item in told])),
-                    "spectrum": float(np.mean(["spectrum" in item for item in told])),
-                }
-            )
-    return pd.DataFrame(rows)
-
-
-def _probabilities(answers: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.float64]]:
-    columns = [item for item in map(str, answers) if item.startswith("probability_")]
-    return answers[columns].to_numpy(dtype=np.float64)
+def _probabilities(predictions: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return predictions.filter(regex="^probability_").to_numpy(dtype=np.float64)
 
 
 # As an analysis of a study ------------------------------------------------------------------------------------
@@ -284,14 +192,10 @@ def _probabilities(answers: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.float64
 @register_analysis("coverage")
 @dataclass(frozen=True, kw_only=True)
 class Coverage(Analysis):
-    """Every calibration of each fitted model, fitted on its validation part: what it promises and what it keeps.
+    """Every calibration of each fitted model, fitted on its validation series.
 
-    Attributes
-    ----------
-    ways
-        Calibration and level (``window`` or ``series``).
-    alphas
-        Of prediction sets: one minus the nominal coverage.
+    ``ways`` are calibrations with their level (``window`` or ``series``), ``alphas`` those of prediction sets: one
+    minus the nominal coverage.
     """
 
     title: ClassVar[str] = "do probabilities and prediction sets keep what they promise?"
@@ -306,34 +210,43 @@ class Coverage(Analysis):
             one_of("the calibration", method, ("none", *CALIBRATIONS))
             one_of("the level of a calibration", level, LEVELS)
 
-    def ask(self, asked: Asked) -> list[Answer]:
-        """One answer a calibration; beside probabilities, who is in which set, intervals and warnings."""
-        if not len(asked.validation):
+    def evaluate(self, fitted: FittedModel) -> list[Evaluation]:
+        """One evaluation a calibration; its values are prediction sets, intervals and warnings."""
+        if not len(fitted.validation):
             raise ConfigError(
                 "the validation part has one class alone or no series, and calibrations are fitted on it. Choose "
                 "other fractions."
             )
-        model = copy.copy(asked.model).set_params(calibration="none")
-        answers = []
-        for (method, level), found in recalibrated(
-            model, asked.validation, asked.test, ways=self.ways, alphas=self.alphas
-        ):
+        model = copy.copy(fitted.model).set_params(calibration="none")
+        ways = recalibrated(model, fitted.validation, fitted.test, ways=self.ways, alphas=self.alphas)
+        evaluations = []
+        for (method, level), found in ways:
             table = pd.DataFrame(found).astype(np.float64)
-            values = {str(name): table[name].to_numpy() for name in table if not _is_probability(name)}
-            question = {"calibration": method, "level": level}
-            answers.append(Answer(question=question, probabilities=_probabilities(table), values=values))
-        return answers
+            values = {
+                str(name): table[name].to_numpy()
+                for name in table
+                if not str(name).startswith("probability_")
+            }
+            settings = {"calibration": method, "level": level}
+            evaluations.append(
+                Evaluation(settings=settings, probabilities=_probabilities(table), values=values)
+            )
+        return evaluations
 
-    def rows(self, probed: Sequence[Probed], *, n_resamples: int = N_RESAMPLES) -> pd.DataFrame:
+    def rows(self, runs: Sequence[EvaluatedRun], *, n_resamples: int = N_RESAMPLES) -> pd.DataFrame:
         """Calibration and coverage of each fit, and of all test predictions of a system together."""
         rows: list[Row] = []
-        for dataset, of_dataset in by_dataset(probed):
-            for system, own in by_system(of_dataset):
-                answers = pd.concat([_answers(item) for item in own], ignore_index=True)
-                counts = {"n_seeds": answers["fold"].nunique(), "n_series": answers["series"].nunique()}
-                at = {"dataset": dataset, "system": system}
-                rows += [at | counts | row for row in _melted(answers)]
-                rows += [fit_of(item.result) | row for item in own for row in _melted(_answers(item))]
+        for dataset, of_dataset in runs_by("dataset", runs):
+            for system, own in runs_by("system", of_dataset):
+                tables = [_predictions(run) for run in own]
+                pooled = pd.concat(tables, ignore_index=True)
+                counts = {"n_seeds": pooled["fold"].nunique(), "n_series": pooled["series"].nunique()}
+                rows += [{"dataset": dataset, "system": system} | counts | row for row in _melted(pooled)]
+                rows += [
+                    fit_of(run.result) | row
+                    for run, table in zip(own, tables, strict=True)
+                    for row in _melted(table)
+                ]
         return tidy(rows)
 
     def tables(self, rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -356,31 +269,27 @@ class Coverage(Analysis):
         return {"systems": systems}, {}
 
 
-def _is_probability(name: Any) -> bool:
-    return str(name).startswith("probability_")
-
-
-def _answers(probed: Probed) -> pd.DataFrame:
-    """The answers of one fit as `held_out_answers` has them; its seed is the fold."""
-    result = probed.result
+def _predictions(run: EvaluatedRun) -> pd.DataFrame:
+    """Predictions of one run, a row for each calibration and series; its seed is the fold."""
+    result = run.result
     targets = [result.classes.index(label) for label in result.labels]
     parts = []
-    for answer in probed.answers:
-        said = {f"probability_{c}": answer.probabilities[:, c] for c in range(len(result.classes))}
-        about = {"fold": result.seed, "series": result.names, **answer.question, "target": targets}
+    for evaluation in run.evaluations:
+        about = {"fold": result.seed, "series": result.names, **evaluation.settings, "target": targets}
+        probabilities = {f"probability_{c}": column for c, column in enumerate(evaluation.probabilities.T)}
         values = {
             name: some.astype(bool) if name.startswith(("set_", "warned")) else some
-            for name, some in answer.values.items()
+            for name, some in evaluation.values.items()
         }
-        parts.append(pd.DataFrame({**about, **said, **values}))
+        parts.append(pd.DataFrame({**about, **probabilities, **values}))
     return pd.concat(parts, ignore_index=True)
 
 
-def _melted(answers: pd.DataFrame) -> list[Row]:
-    """Figures and coverage of some answers, a row for each number."""
+def _melted(predictions: pd.DataFrame) -> list[Row]:
+    """Calibration and coverage of some predictions, a row for each number."""
     rows = []
-    for table in (figures_of(answers), coverage_of(answers)):
-        for item in table.drop(columns="n", errors="ignore").to_dict("records"):
-            at = {str(name): item.pop(name) for name in ("calibration", "level", "nominal") if name in item}
-            rows += [at | {"metric": str(name), "value": value} for name, value in item.items()]
+    for table in (figures_of(predictions), coverage_of(predictions)):
+        for row in table.drop(columns="n", errors="ignore").to_dict("records"):
+            at = {str(name): row.pop(name) for name in ("calibration", "level", "nominal") if name in row}
+            rows += [at | {"metric": str(name), "value": value} for name, value in row.items()]
     return rows

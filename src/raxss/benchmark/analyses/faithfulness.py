@@ -1,14 +1,13 @@
 """Analysis of faithfulness: can the explanations of a study's systems be trusted?
 
-    Study, systems, seed -> each fitted as its cell is -> probes on its test series -> DIR/<dataset>/README.md
+    Study, systems, seed -> each fitted as its run is -> probes on its test series -> DIR/<dataset>/README.md
 
     DIR/data/, DIR/splits/    as `raxss table` makes them; its own folder is refused, because its page would be lost
-    DIR/<dataset>/parts/      what each probe found, series by series
+    DIR/<dataset>/parts/      results of each probe, series by series
     DIR/<dataset>/models/     one file for each system that is done
     DIR/README.md             the verdicts of all datasets, also of earlier runs
 
-After a kill the same command goes on: what is done is not fitted again, and what was begun goes on with the next
-series. Next: faithfulness_report.py writes the page.
+An interrupted run resumes with the next series.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from raxss.benchmark.analyses.mil_adapter import MILModelAdapter
 from raxss.benchmark.baselines.mil import MILClassifier
 from raxss.benchmark.evaluation_set import View, slug
 from raxss.benchmark.pages.tidy import tidy
-from raxss.benchmark.result import CellResult
-from raxss.benchmark.runs import Cell, cell_of, fit_cell
+from raxss.benchmark.result import RunResult
+from raxss.benchmark.runs import Run, fit_run, plan_run
 from raxss.benchmark.study import Study, load_extensions
 from raxss.benchmark.systems import System
 from raxss.benchmark.table import OpenedStudy, Work, listed, opened
@@ -44,7 +43,7 @@ from raxss.method.window_scorer import pick_device
 
 
 def subject_of(model: Any) -> ModelAdapter:
-    """A fitted model as probes see it: of windows and weights, or pooled by attention.
+    """Adapter of a fitted model for probes.
 
     >>> subject_of(42)
     Traceback (most recent call last):
@@ -64,17 +63,16 @@ def subject_of(model: Any) -> ModelAdapter:
 @register_analysis("faithfulness")
 @dataclass(frozen=True, kw_only=True)
 class Faithfulness(Analysis):
-    """Probes of one fold of each system: signals changed, neighbours swapped, networks destroyed.
+    """Probes of one fold of each system: perturbed signals, swapped neighbours, randomised networks.
 
-    Each system is refitted, for stability once more on the same split with another seed. Every dataset has a page
-    of its own.
+    Each system is refitted, for stability also with another seed. Every dataset has its own page.
 
     Attributes
     ----------
     n_series, seed, probes, n_steps, n_random
-        As in `raxss.explain.faithfulness.running.Plan`; of 0 series all are taken.
+        As in `raxss.explain.faithfulness.running.Plan`; 0 series stands for all.
     controls
-        Whether planted motifs and random weights are probed too, to be shown beside.
+        Whether planted motifs and random weights are probed too.
 
     Examples
     --------
@@ -105,11 +103,11 @@ class Faithfulness(Analysis):
     controls: bool = True
 
     def __post_init__(self) -> None:
-        _ = self.plan  # refuses settings that no plan has
+        _ = self.plan  # checks the settings
 
     @property
     def plan(self) -> Plan:
-        """What is asked, of how many series."""
+        """Plan of the probes."""
         settings = {item: getattr(self, item) for item in ("seed", "probes", "n_steps", "n_random")}
         return Plan(n_series=self.n_series or None, **settings)
 
@@ -123,12 +121,7 @@ class Faithfulness(Analysis):
         seeds: Sequence[int] = (),
         root: Path | str | None = None,
     ) -> AnalysisOutcome:
-        """Refit one seed of each system, the first by default, probe it on its test series, and write the pages.
-
-        Returns
-        -------
-        The page of each dataset as ``files``; ``results`` are of the series that were probed.
-        """
+        """Refit one seed of each system, the first by default, probe it on its test series, and write the pages."""
         seed = _one_seed(study, work, seeds)
         if (Path(out) / "results.csv").exists():
             raise ConfigError(
@@ -142,8 +135,8 @@ class Faithfulness(Analysis):
                 home = table.out / slug(view.name)
                 fits = [_Fit.of(study, view, item, seed, home, self.plan, work.device) for item in systems]
                 n_run += sum(not fit.place.exists() for fit in fits)
-                found = {fit.cell.system.name: fit.parts() for fit in fits}
-                results += [fit.result(found[fit.cell.system.name]) for fit in fits]
+                found = {fit.run.system.name: fit.parts() for fit in fits}
+                results += [fit.result(found[fit.run.system.name]) for fit in fits]
                 beside = {}
                 if self.controls:
                     beside = run_controls(table.out / "controls", plan=self.plan, device=work.device)
@@ -165,7 +158,7 @@ class Faithfulness(Analysis):
         seeds: Sequence[int] = (),
         root: Path | str | None = None,
     ) -> list[tuple[str, str]]:
-        """The fits of `run_study`, and whether all is known of each."""
+        """The fits of `run_study`, and whether each is done."""
         seed = _one_seed(study, work, seeds)
         load_extensions(study.extensions)
         names = _names(study, only)
@@ -175,15 +168,15 @@ class Faithfulness(Analysis):
                 for view, systems in _by_view(table, names)
                 for system in systems
             ]
-            return [(str(fit.cell), "done" if fit.place.exists() else "to do") for fit in fits]
+            return [(str(fit.run), "done" if fit.place.exists() else "to do") for fit in fits]
 
 
 def _one_seed(study: Study, work: Work, seeds: Sequence[int]) -> int:
-    """The seed whose fits are probed, here and one after the other."""
+    """The seed whose fits are probed."""
     if work.engine != "local" or work.n_workers != 1:
         raise ConfigError(
             f"faithfulness probes one fit after the other in this process, but {work.n_workers} workers of the "
-            f"engine {work.engine!r} were asked for; leave both out."
+            f"engine {work.engine!r} were given; leave both out."
         )
     _, chosen = study.narrowed(seeds=seeds)
     if len(seeds) > 1:
@@ -211,7 +204,7 @@ def _names(study: Study, systems: Iterable[str]) -> list[str]:
 
 
 def seed_of(study: Study, fold: int) -> int:
-    """The seed of a fold, which are counted from 0.
+    """The seed of a fold, counted from 0.
 
     >>> seed_of(Study.from_toml('seeds = [4, 7]\\n[dataset]\\ndata = "synthetic"'), 1)
     7
@@ -224,7 +217,7 @@ def seed_of(study: Study, fold: int) -> int:
 
 
 def another_seed(study: Study, seed: int) -> int:
-    """The study's next seed, or the next number where it has one alone.
+    """The study's next seed, or the next number if it has one.
 
     >>> study = Study.from_toml('systems = ["sss"]\\nseeds = [4, 7]\\n[dataset]\\ndata = "synthetic"')
     >>> another_seed(study, 4), another_seed(study, 7)
@@ -234,19 +227,16 @@ def another_seed(study: Study, seed: int) -> int:
     return seeds[(seeds.index(seed) + 1) % len(seeds)] if len(seeds) > 1 else seed + 1
 
 
-def with_seed(cell: Cell, seed: int) -> Cell:
-    """The same fit, on the same split, with other initial weights and another order of batches.
-
-    It is no cell of the table, where a seed has a split of its own; nothing is kept of it.
-    """
-    return replace(cell, seed=seed, view=replace(cell.view, splits={seed: cell.split}))
+def with_seed(run: Run, seed: int) -> Run:
+    """The run with another seed on the same split; it is none of the study, and not kept."""
+    return replace(run, seed=seed, view=replace(run.view, splits={seed: run.split}))
 
 
 @dataclass(frozen=True, eq=False)
 class _Fit:
-    """One system of one dataset, and the file with all that its probes found."""
+    """One system of one dataset, and the file with the results of its probes."""
 
-    cell: Cell
+    run: Run
     second: int | None  # seed of the fit for stability
     plan: Plan
     home: Path
@@ -257,29 +247,29 @@ class _Fit:
     def of(
         cls, study: Study, view: View, system: System, seed: int, home: Path, plan: Plan, device: str
     ) -> _Fit:
-        """Named after all that decides what is found."""
-        cell = cell_of(study, view, system, seed, home, device=str(pick_device(device)))
+        """Its file is named after the hash of run and plan."""
+        run = plan_run(study, view, system, seed, home, device=str(pick_device(device)))
         second = another_seed(study, seed) if STABILITY in plan.probes else None
-        digest = canonical_hash(json_ready([REVISION, cell.config_hash, asdict(plan), second]))[:12]
+        digest = canonical_hash(json_ready([REVISION, run.config_hash, asdict(plan), second]))[:12]
         place = home / "models" / f"{slug(system.name)}-{digest}.json"
-        return cls(cell, second, plan, home, place, digest)
+        return cls(run, second, plan, home, place, digest)
 
     def parts(self) -> Parts:
-        """What was found before, or what is found now."""
+        """Kept or new results of the probes."""
         write_text(self.place.parent / ".gitignore", "*\n")  # like the parts that they hold
         return Parts(**computed_once(self.place, self.key, self._compute))
 
-    def result(self, parts: Parts) -> CellResult:
-        """What the model says of the series that were probed."""
-        cell = self.cell
-        return CellResult(
-            dataset=cell.view.name,
-            system=cell.system.name,
-            seed=cell.seed,
-            fold=cell.split.fold,
-            config_hash=cell.config_hash,
-            classes=cell.view.classes,
-            positive=cell.view.positive,
+    def result(self, parts: Parts) -> RunResult:
+        """Predictions of the probed series."""
+        run = self.run
+        return RunResult(
+            dataset=run.view.name,
+            system=run.system.name,
+            seed=run.seed,
+            fold=run.split.fold,
+            config_hash=run.config_hash,
+            classes=run.view.classes,
+            positive=run.view.positive,
             names=tuple(item["name"] for item in parts.series),
             labels=tuple(item["label"] for item in parts.series),
             groups=tuple(item["group"] for item in parts.series),
@@ -287,15 +277,15 @@ class _Fit:
         )
 
     def _compute(self) -> dict[str, Any]:
-        cell = self.cell
-        model, test = fit_cell(cell)
-        other = None if self.second is None else subject_of(fit_cell(with_seed(cell, self.second))[0])
+        run = self.run
+        model, test = fit_run(run)
+        other = None if self.second is None else subject_of(fit_run(with_seed(run, self.second))[0])
         about = {
-            "model": cell.system.name,
-            "dataset": cell.view.name,
-            "seed": cell.seed,
+            "model": run.system.name,
+            "dataset": run.view.name,
+            "seed": run.seed,
             "other_seed": self.second,
-            "settings": json_ready(cell.settings),
+            "settings": json_ready(run.settings),
         }
         found = run_probes(subject_of(model), test, self.home, plan=self.plan, other=other, about=about)
         return asdict(found)

@@ -1,11 +1,10 @@
-"""What do the probes of faithfulness say where the answer is known?
+"""Controls of faithfulness: models whose explanations are known to be faithful, or not.
 
     planted: noise with a motif at known places; a network that learned it  -> evidence must find the motifs
     random weights: the same network, never trained                         -> must look unfaithful
 
-The label depends on the motif alone, and series without it hold as many other shapes of the same energy, so there
-is nothing else to learn. The page of every run shows these beside its own numbers.
-Next: faithfulness.py asks models whose answer nobody knows.
+The label depends on the motif alone, and series without it have as many other shapes of the same energy. The page
+of every run shows the controls beside its own numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ PLANTED, BLANK = CONTROLS = ("planted motifs", "random weights")
 N_TRAINING, N_HELD = 48, 16
 N_STEPS, N_RANDOM = 5, 2  # of their deletion curves
 MOTIF = "motif"
-#: Windows of half a motif: evidence can be no sharper than they are.
+#: Windows of half a motif, the resolution of evidence.
 SETTINGS: dict[str, Any] = {
     "window_length": 64,
     "stride": 16,
@@ -32,7 +31,7 @@ SETTINGS: dict[str, Any] = {
     "temperature": 0.5,
     "validation_fraction": 0.0,
     "max_epochs": 3,
-    # numbers, not what the estimator chooses by itself: committed pages stand beside these controls
+    # fixed, not chosen by the estimator: committed pages were made with these controls
     "batch_size": 64,
     "patience": 5,
     "augmentation": {},
@@ -52,7 +51,7 @@ def planted_series(*, seed: int = 69421) -> MotifCollection:
 def control_model(
     planted: MotifCollection, *, trained: bool, seed: int = 69421, device: str = "auto"
 ) -> RAxSSClassifier:
-    """A convolutional network that saw the training part; untrained, it is as it was drawn."""
+    """A convolutional network, trained or with its initial weights."""
     rates = {} if trained else {"lr": 0.0, "start_lr": 0.0, "final_lr": 0.0, "max_epochs": 1}
     model = RAxSSClassifier("convnet", **{**SETTINGS, **rates}, random_state=seed, device=device)
     return model.fit(planted.series[:N_TRAINING])
@@ -61,12 +60,9 @@ def control_model(
 def run_controls(
     out: Path | str, *, plan: Plan | None = None, device: str = "auto", quiet: bool = False
 ) -> dict[str, Parts]:
-    """Both controls through all probes; what is done is not done again.
+    """Both controls through all probes, kept results included.
 
-    Parameters
-    ----------
-    plan
-        Seed and probes; series are the 16 that are held out, and curves have few steps: what is known is coarse.
+    Of the plan, seed and probes are used; series are the 16 held out, and curves have few steps.
     """
     plan = replace(plan or Plan(), n_series=None, n_steps=N_STEPS, n_random=N_RANDOM)
     planted = planted_series(seed=plan.seed)

@@ -1,9 +1,9 @@
-"""How does a page say how far explanations can be trusted?
+"""Pages of faithfulness: tables, plots, README.md and page.html, and the index of all datasets.
 
     Parts by model, of controls -> measures.csv, summary.csv, curves.csv, features.csv, statements.csv, verdict.json
-    these alone                 -> plots/*.png, README.md, and page.html for those who have a browser and no more
+    these alone                 -> plots/*.png, README.md, page.html
 
-Every sentence follows from numbers by the rules of raxss.explain.faithfulness.verdict, which stand on the page.
+Every sentence follows from numbers by the rules of raxss.explain.faithfulness.verdict, which are on the page.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from raxss.benchmark.analyses.faithfulness_control import CONTROLS
 from raxss.benchmark.evaluation_set import slug
 from raxss.benchmark.pages.figures import open_axes, png
 from raxss.benchmark.pages.files import csv_of, write_all
-from raxss.benchmark.pages.markdown import Markdown, plain, render, render_html, table
+from raxss.benchmark.pages.markdown import NONE, Markdown, plain, render, render_html, table
 from raxss.benchmark.pages.tidy import tidy, wide
 from raxss.errors import join_names
 from raxss.explain.faithfulness import verdict
@@ -47,13 +47,23 @@ COLOURS = {
     "random": "#7a7a7a",
 }
 FAR_FROM_COMPLETE = 0.25  # of the change that integrated gradients should add up to
-#: Columns of the index, and how the claims that they show begin.
+#: Column of the index -> beginning of the claims that it shows.
 SHOWN = {
     "balanced accuracy": "The model decides",
     "area gained (surrogate, mean)": "The score rests",
     "evidence left without the network": "Evidence depends on what",
     "moved by other neighbours (shuffled, other series, inverted)": "The score depends on who",
 }
+#: Table of the page -> probe, and measures that are its columns.
+CROSSED = {
+    "retrieval": ("retrieval", ("moved", "weights_moved", "rank_correlation", "top_overlap", "flipped",
+                                "balanced accuracy lost")),
+    "network": ("network", ("rank_correlation", "posterior_correlation", "weight_correlation", "moved")),
+    "windows": ("counterfactual", ("fall, strongest window", "fall, random window", "fall beyond random")),
+    "flips": ("flip", ("decision can be changed", "share replaced", "seconds replaced")),
+    "localisation": ("localisation", ("area", "chance", "base_rate", "by_posterior", "by_weight")),
+    "stability": ("stability", ("rank_correlation", "top_overlap", "moved", "flipped")),
+}  # fmt: skip
 MARKS = {"yes": "✓", "no": "✗", "unclear": "?"}
 
 
@@ -64,14 +74,10 @@ def write_faithfulness(
     title: str,
     controls: Mapping[str, Parts] | None = None,
 ) -> list[Path]:
-    """Write tables, plots and page; each file appears whole, the page last.
+    """Write tables, plots and page, the page last.
 
-    Parameters
-    ----------
-    found
-        Name of a model -> what its probes found.
-    controls
-        The same of models whose answer is known, to stand beside.
+    ``found`` has the results of probes by model, ``controls`` those of models whose explanations are known to be
+    faithful or not.
     """
     out, controls = Path(out), controls or {}
     everyone = {**found, **controls}
@@ -103,12 +109,12 @@ def write_faithfulness(
         has_controls=bool(controls),
         n_series={name: len(parts.series) for name, parts in found.items()},
     )
-    told = {
+    reported = {
         name: {"verdict": word, "why": why, "said": [[item.holds, item.said] for item in judged[name]]}
         for name, (word, why) in verdicts.items()
     }
     about = {name: parts.about for name, parts in everyone.items()}
-    write_json(out / "verdict.json", {"verdicts": told, "about": json_ready(about)})
+    write_json(out / "verdict.json", {"verdicts": reported, "about": json_ready(about)})
     pictures = {
         name: [
             base64.b64encode(files[place]).decode()
@@ -118,16 +124,15 @@ def write_faithfulness(
         for name in found
     }
     html = render_html(
-        "faithfulness.html.j2", title=title, verdicts=told, probed=found, pictures=pictures, marks=MARKS
+        "faithfulness.html.j2", title=title, verdicts=reported, probed=found, pictures=pictures, marks=MARKS
     )
     return write_all(out, tables, files | {PAGE: html.encode()}, page)
 
 
 def write_index(folder: Path | str) -> Path:
-    """One table of the verdicts of all pages below a folder, with the numbers that they rest on.
+    """Write the table of the verdicts of all pages below a folder, with the numbers that they rest on.
 
-    Controls are the same beside every dataset, and stand there once. What is written by hand goes into
-    ``about.md``, with which the page begins.
+    Controls are the same beside every dataset, and are listed once. The page begins with ``about.md``.
     """
     rows: list[list[object]] = []
     controls: list[list[object]] = []
@@ -136,12 +141,12 @@ def write_index(folder: Path | str) -> Path:
         found = read_json(place)
         for name, item in found["verdicts"].items():
             own = claims[claims["model"].astype(str) == str(name)]
-            told = [name, item["verdict"], *(_of_claim(own, start) for start in SHOWN.values())]
+            line = [name, item["verdict"], *(_of_claim(own, start) for start in SHOWN.values())]
             dataset = found["about"].get(name, {}).get("dataset") or place.parent.name
             if name not in CONTROLS:
-                rows.append([Markdown(f"[{plain(dataset)}]({place.parent.name}/README.md)"), *told])
-            elif ["control", *told] not in controls:
-                controls.append(["control", *told])
+                rows.append([Markdown(f"[{plain(dataset)}]({place.parent.name}/README.md)"), *line])
+            elif ["control", *line] not in controls:
+                controls.append(["control", *line])
     by_hand = Path(folder) / "about.md"
     page = render(
         "faithfulness_index.md.j2",
@@ -153,9 +158,9 @@ def write_index(folder: Path | str) -> Path:
 
 
 def _of_claim(claims: Frame, start: str) -> str:
-    """The numbers of the claims that begin like this, one after the other."""
+    """Numbers of the claims that begin with ``start``."""
     own = claims[claims["claim"].str.startswith(start)]
-    return ", ".join(f"{MARKS[row['holds']]} {row['mean']:.3f}" for row in own.to_dict("records")) or "–"
+    return ", ".join(f"{MARKS[row['holds']]} {row['mean']:.3f}" for row in own.to_dict("records")) or NONE
 
 
 # Tables -------------------------------------------------------------------------------------------------------
@@ -204,35 +209,38 @@ def tables_of(rows: Frame) -> dict[str, Frame]:
 
 def _number(row: Mapping[Any, Any] | None, digits: int = 3) -> str:
     if row is None or np.isnan(row["mean"]):
-        return "–"
+        return NONE
     between = "" if np.isnan(row["low"]) else f" ({row['low']:.{digits}f} to {row['high']:.{digits}f})"
     return f"{row['mean']:.{digits}f}{between}".replace("-", "−")
 
 
-def _cells(summary: Frame) -> dict[tuple[str, str, str], dict[Any, Any]]:
+def _by_measure(summary: Frame) -> dict[tuple[str, str, str], dict[Any, Any]]:
     return {(row["probe"], row["of"], row["measure"]): row for row in summary.to_dict("records")}
 
 
-def _crossed(summary: Frame, probe: str, measures: Sequence[str], header: str) -> Markdown | None:
-    """A row for each thing that a probe is about, a column for each measure."""
-    cells = _cells(summary)
-    things = list(dict.fromkeys(of for cell, of, _ in cells if cell == probe))
-    shown = [measure for measure in measures if any((probe, of, measure) in cells for of in things)]
-    rows = [[of, *(_number(cells.get((probe, of, item))) for item in shown)] for of in things]
-    rows = [row for row in rows if any(item != "–" for item in row[1:])]
-    return table([header, *(item.replace("_", " ") for item in shown)], rows) if rows else None
+def _crossed(summary: Frame, probe: str, measures: Sequence[str]) -> Markdown | None:
+    """A row for each subject of a probe, a column for each measure."""
+    found = _by_measure(summary)
+    subjects = list(dict.fromkeys(of for kind, of, _ in found if kind == probe))
+    shown = [measure for measure in measures if any((probe, of, measure) in found for of in subjects)]
+    rows = [[of, *(_number(found.get((probe, of, measure))) for measure in shown)] for of in subjects]
+    return _known_rows(["what", *(measure.replace("_", " ") for measure in shown)], rows)
 
 
 def _gains(summary: Frame) -> Markdown | None:
-    cells = _cells(summary)
+    found = _by_measure(summary)
     rows = [
-        [order, *(_number(cells.get(("deletion", f"{item}, {order}", "gain"))) for item in BASELINES)]
+        [order, *(_number(found.get(("deletion", f"{name}, {order}", "gain"))) for name in BASELINES)]
         for order in ORDERS
         if order != RANDOM
     ]
-    rows = [row for row in rows if any(item != "–" for item in row[1:])]
-    header = ["what", *(f"replaced by the {item}" for item in BASELINES)]
-    return table(header, rows) if rows else None
+    return _known_rows(["what", *(f"replaced by the {name}" for name in BASELINES)], rows)
+
+
+def _known_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Markdown | None:
+    """A table of the rows with any number."""
+    known = [row for row in rows if any(text != NONE for text in row[1:])]
+    return table(header, known) if known else None
 
 
 def _verdict_table(verdicts: Mapping[str, tuple[str, str]], controls: Mapping[str, Parts]) -> Markdown:
@@ -252,22 +260,22 @@ def _claims(judged: Mapping[str, Sequence[Statement]]) -> Markdown:
 
 
 def _marked(statement: Statement | None) -> str:
-    return "–" if statement is None else f"{MARKS[statement.holds]} {statement.mean:.3f}".replace("-", "−")
+    return NONE if statement is None else f"{MARKS[statement.holds]} {statement.mean:.3f}".replace("-", "−")
 
 
 def _rules(judged: Mapping[str, Sequence[Statement]]) -> list[str]:
-    """Each claim with its bound; where bounds differ, because controls have other classes, whose each is."""
-    told: dict[str, dict[str, list[str]]] = {}
+    """Each claim with its bound; with the models if bounds differ, because controls have other classes."""
+    bounds: dict[str, dict[str, list[str]]] = {}
     for name, some in judged.items():
         for item in some:
-            whose = told.setdefault(item.claim.split(" (")[0].rstrip("."), {}).setdefault(item.rule, [])
+            whose = bounds.setdefault(item.claim.split(" (")[0].rstrip("."), {}).setdefault(item.rule, [])
             if name not in whose:
                 whose.append(name)
     return [
         f"{claim}: {next(iter(rules))}."
         if len(rules) == 1
         else f"{claim}: {'; '.join(f'{rule} ({join_names(whose)})' for rule, whose in rules.items())}."
-        for claim, rules in told.items()
+        for claim, rules in bounds.items()
     ]
 
 
@@ -296,42 +304,9 @@ def _model(
             if not np.isnan(row["mean"])
         ],
         "gains": _gains(summary),
-        "check": _number(_cells(summary).get(("check", "windows dropped from the sum", "gain"))),
-        "retrieval": _crossed(
-            summary,
-            "retrieval",
-            (
-                "moved",
-                "weights_moved",
-                "rank_correlation",
-                "top_overlap",
-                "flipped",
-                "balanced accuracy lost",
-            ),
-            "what",
-        ),
-        "network": _crossed(
-            summary,
-            "network",
-            ("rank_correlation", "posterior_correlation", "weight_correlation", "moved"),
-            "what",
-        ),
+        "check": _number(_by_measure(summary).get(("check", "windows dropped from the sum", "gain"))),
+        **{key: _crossed(summary, probe, measures) for key, (probe, measures) in CROSSED.items()},
         "layers": [f"Step {k}: {item}" for k, item in enumerate(parts.about.get("layers", ()), start=1)],
-        "windows": _crossed(
-            summary,
-            "counterfactual",
-            ("fall, strongest window", "fall, random window", "fall beyond random"),
-            "what",
-        ),
-        "flips": _crossed(
-            summary, "flip", ("decision can be changed", "share replaced", "seconds replaced"), "what"
-        ),
-        "localisation": _crossed(
-            summary, "localisation", ("area", "chance", "base_rate", "by_posterior", "by_weight"), "what"
-        ),
-        "stability": _crossed(
-            summary, "stability", ("rank_correlation", "top_overlap", "moved", "flipped"), "what"
-        ),
         "held": _held(tables["features"]),
         "plots": {key: Markdown(place) for key, place in places.items()},
     }

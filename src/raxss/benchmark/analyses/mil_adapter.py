@@ -1,12 +1,10 @@
-"""How do the probes of faithfulness see a model that pools windows by attention?
+"""Adapter of attention-pooling models for the probes of faithfulness.
 
     MILClassifier -> MILModelAdapter: weights are attention shares, posteriors those of the window classifier
 
-With attention pooling, logits of a series are the classifier's of a mean of features: no sum of what windows say.
-Weight times posterior is then what MILLET shows, a proxy, and probes measure how good it is. With conjunctive
-pooling logits add up, probabilities do not. Integrated gradients are those of the pooled mean, in the direction in
-which the probability grows.
-Next: faithfulness.py runs probes on systems of a study.
+With attention pooling, logits of a series are the classifier's of a mean of features, no sum over windows: weight
+times posterior is then a proxy (as in MILLET), and probes measure how good it is. With conjunctive pooling logits
+add up, probabilities do not. Integrated gradients are those of the pooled mean.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ logger = logging.getLogger("raxss")
 
 @dataclass(frozen=True, eq=False)
 class MILModelAdapter:
-    """A fitted `MILClassifier`, as probes see it.
+    """A fitted `MILClassifier` with the interface of a model adapter.
 
     Examples
     --------
@@ -82,7 +80,7 @@ class MILModelAdapter:
 
     @property
     def device(self) -> torch.device:
-        """Where the network is asked."""
+        """Device of the network."""
         return pick_device(self.model.device)
 
     @property
@@ -107,20 +105,20 @@ class MILModelAdapter:
     ) -> Iterator[WindowAttribution]:
         """One after the other; there are no neighbours."""
         for item, pool in zip(series, self.model._pools_one_by_one(list(series)), strict=True):
-            attended, said, summed = self._parts(pool.all_windows())
+            attended, posteriors, summed = self._parts(pool.all_windows())
             logits = self.network.logits_of(summed, torch.tensor([len(attended)], device=summed.device))
             yield WindowAttribution(
                 series=item,
                 starts=_starts(item, self.window_length, self.stride),
                 window_length=self.window_length,
-                posteriors=said,
+                posteriors=posteriors,
                 weights=attended / attended.sum(),
                 probability=posteriors_of(logits.double())[0].detach().cpu().numpy(),
             )
 
     def _parts(self, portions: Iterable[Tensor]) -> tuple[Floats, Floats, Tensor]:
         """Attention ``(n,)``, posteriors ``(n, C)`` and the sum of what is averaged ``(1, ..)``."""
-        network, attended, said, summed = self.network, [], [], []
+        network, attended, posteriors, summed = self.network, [], [], []
         with torch.inference_mode(), exact_arithmetic():
             for windows in portions:
                 features = features_of(network.backbone, windows)
@@ -128,16 +126,16 @@ class MILModelAdapter:
                 logits = network.classifier(features).float()
                 value = share * (features.float() if network.pooling == "attention" else logits)
                 attended.append(share[:, 0].double().cpu().numpy())
-                said.append(posteriors_of(logits.double()).cpu().numpy())
+                posteriors.append(posteriors_of(logits.double()).cpu().numpy())
                 summed.append(value.sum(dim=0, keepdim=True))
-        return np.concatenate(attended), np.concatenate(said), torch.stack(summed).sum(dim=0)
+        return np.concatenate(attended), np.concatenate(posteriors), torch.stack(summed).sum(dim=0)
 
     def probabilities(self, series: Iterable[Series]) -> Floats:
         """``(n_series, C)``, some at a time."""
         return in_portions(self._probabilities, series, len(self.classes))  # checked when first judged
 
     def _probabilities(self, series: list[Series]) -> Floats:
-        """Many copies at once; a window that occurs in several goes through the network one time."""
+        """Many copies at once; a window that occurs in several passes the network once."""
         found = np.empty((len(series), len(self.classes)))
         for places in portions(series, window_length=self.window_length, stride=self.stride):
             some = [series[place] for place in places]
@@ -146,7 +144,7 @@ class MILModelAdapter:
                 continue
             except torch.OutOfMemoryError:
                 logger.warning(
-                    "there is no room for many copies of a series at once; they are asked one by one."
+                    "there is no memory for many copies of a series at once; they are predicted one by one."
                 )
             # Out of the except block: what the failed pass held is free only when its traceback is.
             found[places] = self.model._probabilities(some)
@@ -161,7 +159,7 @@ class MILModelAdapter:
         distinct = distinct_windows(cut)
         usable = np.stack([~windows.nonfinite for windows in cut])
         if not usable.any(axis=1).all():
-            return self.model._probabilities(copies)  # which says what is wrong with one of them
+            return self.model._probabilities(copies)  # which raises
         counts = np.zeros((len(copies), len(distinct)), dtype=np.float32)
         rows = np.broadcast_to(np.arange(len(copies))[:, None], usable.shape)
         np.add.at(counts, (rows[usable], distinct.places[usable]), 1.0)

@@ -1,31 +1,60 @@
-"""Runner of analyses: every fit of a study is asked, and a run that was cut short goes on.
+"""Runner of analyses: every fit of a study is evaluated, and an interrupted run resumes.
 
-    Study, name of an analysis, DIR -> cells with a probe -> DIR/<analysis>/README.md, *.csv, plots
+    Study, name of an analysis, DIR -> runs with a probe -> DIR/<analysis>/README.md, *.csv, plots
 
     DIR/data/, DIR/splits/    as `raxss table` makes them; the same folder may be used for both
-    DIR/<analysis>/cells/     while they run, one file for each fit with all its answers; errors
+    DIR/<analysis>/cells/     while it runs, one file for each fit with its evaluations; errors
     DIR/<analysis>/cells.parquet  at the end: all of them, packed
 
-Systems are those of the study whose kind the analysis can ask; they choose nothing on validation.
-Next: reweighting_analysis.py and robustness.py make tables and pages from the answers alone.
+Every module of this package is imported, so that analyses register themselves.
 """
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import raxss.benchmark.analyses
 from raxss._core.jobs import check_engine
-from raxss.benchmark.analyses.analysis import Analysis, AnalysisOutcome, RunsItself, travelling
-from raxss.benchmark.analyses.builtin import analysis_for
-from raxss.benchmark.analyses.probe import Probed
-from raxss.benchmark.packed import facts_of, pack_cells, read_facts
-from raxss.benchmark.runs import Cell, answered
+from raxss.benchmark.analyses.analysis import (
+    Analysis,
+    AnalysisOutcome,
+    RunsItself,
+    find_analysis,
+    importable_probe,
+)
+from raxss.benchmark.analyses.evaluation import EvaluatedRun
+from raxss.benchmark.packed import facts_of, pack_runs, read_facts
+from raxss.benchmark.runs import Run, evaluated
 from raxss.benchmark.study import Study, load_extensions
-from raxss.benchmark.table import OpenedStudy, Work, listed, opened, state_of, tell_sources
+from raxss.benchmark.table import OpenedStudy, Work, listed, opened, state_of, warn_of_sources
 from raxss.errors import ConfigError
+
+for _module in pkgutil.iter_modules(raxss.benchmark.analyses.__path__):
+    importlib.import_module(f"{raxss.benchmark.analyses.__name__}.{_module.name}")
+
+
+def analysis_for(study: Study, name: str) -> Analysis:
+    """An analysis with the settings of a study; unknown analyses in the study are refused.
+
+    >>> study = Study.from_toml('''
+    ... [dataset]
+    ... data = "synthetic"
+    ... [analysis.robustness]
+    ... conditions = [["drift", 0.1]]
+    ... training = []
+    ... ''')
+    >>> analysis_for(study, "robustness")
+    Robustness(conditions=(('drift', 0.1),), training=())
+    """
+    load_extensions(study.extensions)  # they may register analyses
+    for known in study.analyses:
+        find_analysis(known)
+    return find_analysis(name).from_settings(study.analyses.get(name, {}))
 
 
 def run_analysis(
@@ -38,7 +67,7 @@ def run_analysis(
     seeds: Iterable[int] = (),
     root: Path | str | None = None,
 ) -> AnalysisOutcome:
-    """Carry an analysis of a study out, as far as it is not done yet, and write its page.
+    """Run an analysis of a study, as far as it is not done yet, and write its page.
 
     Parameters
     ----------
@@ -46,10 +75,6 @@ def run_analysis(
         Of `raxss.benchmark.analyses.analysis.ANALYSES`; its settings are those of the study, or its defaults.
     only, seeds, root
         As in `raxss.benchmark.table.run_table`.
-
-    Returns
-    -------
-    ``results`` are those of the fits as they are, on the test part as it is.
 
     Examples
     --------
@@ -77,12 +102,12 @@ def run_analysis(
     with opened(study, out, work, root) as table:
         chosen = study.narrowed(only=only, seeds=seeds)
         try:
-            table.run(name, _cells(analysis, study, table, *chosen))
+            table.run(name, _runs(analysis, study, table, *chosen))
         except KeyboardInterrupt:
             _outcome(analysis, study, table)  # of what is done so far
             raise
         outcome = _outcome(analysis, study, table)
-        pack_cells(table.out / name)
+        pack_runs(table.out / name)
         return outcome
 
 
@@ -96,19 +121,19 @@ def list_analysis(
     seeds: Iterable[int] = (),
     root: Path | str | None = None,
 ) -> list[tuple[str, str]]:
-    """Every fit that `run_analysis` would do, and whether it is done; as `raxss.benchmark.table.list_table`."""
+    """Every fit of `run_analysis`, and whether it is done; as `raxss.benchmark.table.list_table`."""
     work, only, seeds = work or Work(), list(only), list(seeds)
     analysis = analysis_for(study, name)
     if isinstance(analysis, RunsItself):
         return analysis.list_study(study, out, work=work, only=only, seeds=seeds, root=root)
     study = of_kinds(study, analysis.kinds, only)
     with listed(study, out, work, root) as table:
-        cells = _cells(analysis, study, table, *study.narrowed(only=only, seeds=seeds))
-        return [(f"{cell}, {len(cell.split.train)} training series", state_of(cell)) for cell in cells]
+        runs = _runs(analysis, study, table, *study.narrowed(only=only, seeds=seeds))
+        return [(f"{run}, {len(run.split.train)} training series", state_of(run)) for run in runs]
 
 
 def of_kinds(study: Study, kinds: Sequence[str], only: Iterable[str] = ()) -> Study:
-    """The same study with those of its systems that can be asked; one that cannot may not be named.
+    """The study with its systems of these kinds; ``only`` may name no other.
 
     >>> study = Study.from_toml('systems = ["sss", "rocket", "gru"]\\n[dataset]\\ndata = "synthetic"')
     >>> of_kinds(study, ["windows"]).systems, of_kinds(study, []).systems
@@ -116,12 +141,12 @@ def of_kinds(study: Study, kinds: Sequence[str], only: Iterable[str] = ()) -> St
     """
     load_extensions(study.extensions)
     compared = study.compared()
-    names = tuple(name for name, item in compared.items() if not kinds or item.kind in kinds)
+    names = tuple(name for name, system in compared.items() if not kinds or system.kind in kinds)
     for name in only:
         if name in compared and name not in names:
             raise ConfigError(
-                f"system {name!r} gives windows no weights of their own, so this cannot be asked of it. Those of "
-                f"the study that do: {', '.join(names) or 'none'}."
+                f"system {name!r} gives windows no weights of their own, which this analysis needs. Systems of the "
+                f"study that do: {', '.join(names) or 'none'}."
             )
     if not names:
         raise ConfigError(
@@ -131,17 +156,17 @@ def of_kinds(study: Study, kinds: Sequence[str], only: Iterable[str] = ()) -> St
     return replace(study, systems=names)
 
 
-def _cells(
+def _runs(
     analysis: Analysis, study: Study, table: OpenedStudy, names: Sequence[str], seeds: Sequence[int]
-) -> list[Cell]:
-    """One seed after the other; of each, the fits of one system after those of another."""
+) -> list[Run]:
+    """Ordered by seed, dataset, system."""
     fits = {
         (view.name, seed): analysis.fits(view, seed)
         for seed in seeds
         for view in dict.fromkeys(view for view, _ in table.rows(names))
     }
     return [
-        table.probing(fitted_on, system, seed, travelling(probe, study.extensions), analysis.name)
+        table.probing(fitted_on, system, seed, importable_probe(probe, study.extensions), analysis.name)
         for seed in seeds
         for view, system in table.rows(names)
         for fitted_on, probe in fits[view.name, seed]
@@ -149,22 +174,22 @@ def _cells(
 
 
 def _outcome(analysis: Analysis, study: Study, table: OpenedStudy) -> AnalysisOutcome:
-    """Everything that is answered, of the whole study, and its page."""
-    found: list[Probed] = []
+    """All evaluations of the whole study that there are, and its page."""
+    found: list[EvaluatedRun] = []
     facts: list[dict[str, Any]] = []
     errors: list[dict[str, Any]] = []
     n_missing = 0
-    for cell in _cells(analysis, study, table, list(study.compared()), study.seeds):
-        probed = answered(cell)
-        if probed is not None:
-            found.append(probed)
-            facts.append(facts_of(cell.place))
-        elif cell.error_place.exists():
-            errors.append(read_facts(cell.error_place))
+    for run in _runs(analysis, study, table, list(study.compared()), study.seeds):
+        result = evaluated(run)
+        if result is not None:
+            found.append(result)
+            facts.append(facts_of(run.place))
+        elif run.error_place.exists():
+            errors.append(read_facts(run.error_place))
         else:
             n_missing += 1
     place = table.out / analysis.name
-    tell_sources(facts, place)
+    warn_of_sources(facts, place)
     outcome = AnalysisOutcome([item.result for item in found], errors, table.n_run, table.n_failed, n_missing)
     if not found and not errors:
         return outcome

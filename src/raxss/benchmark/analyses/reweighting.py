@@ -3,9 +3,8 @@
     a fitted model, series -> one pass of the network, one retrieval for each space and exclusion
         -> the probability of every series under every setting, one row each
 
-A weighting that explains anything does worse when it is inverted or shuffled, so both twins stand beside it; and
-three ways to do without it: equal weights, a mean of log-odds, the surest tenth of the windows.
-Next: reweighting_analysis.py asks all of this of every fit of a study, and compares the answers.
+A weighting that carries information does worse when it is inverted or shuffled, so both controls are included; and
+three poolings without it: equal weights, a mean of log-odds, the surest tenth of the windows.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from raxss.method.retrieval.search import Retrieval
 from raxss.method.weighting.protocol import WEIGHTINGS, influence, weighting_named
 from raxss.method.weighting.support import UNIFORM
 
-SUREST = 1e-12  # probabilities are kept this far from 0 inside a logarithm
-TENTH = 0.1  # share of the windows that decide alone under the pooling "top tenth"
+SUREST = 1e-12  # least probability inside a logarithm
+TENTH = 0.1  # share of windows of the pooling "top tenth"
 
 Space = Literal["signal", "features"]
 
 
 def twins() -> dict[str, tuple[str, str, str]]:
-    """Each registered weighting that has both controls, with its inverted and its shuffled twin.
+    """Each registered weighting with its inverted and its shuffled control.
 
     >>> twins()["support"]
     ('support', 'inverse', 'shuffled')
@@ -49,16 +48,16 @@ def twins() -> dict[str, tuple[str, str, str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Cross:
-    """The settings to combine, each with each.
+    """A cross of settings.
 
     Attributes
     ----------
     weightings
-        Keys of `twins`; their twins come with them. ``"gated"`` is for models that were fitted with a gate.
+        Keys of `twins`, which adds their controls. ``"gated"`` is for models that were fitted with a gate.
     exclusions
         In samples (int) or window lengths (float), as in the estimator.
     smoothings
-        0 should be among them: windows that speak for themselves.
+        0 should be among them: no smoothing.
     """
 
     weightings: Sequence[str] = ("support",)
@@ -82,12 +81,12 @@ class Cross:
 
     @property
     def lists(self) -> list[tuple[Space, int | float]]:
-        """What is retrieved: each space with each exclusion."""
+        """Settings of the retrievals: each space with each exclusion."""
         return list(itertools.product(self.spaces, self.exclusions))
 
     def rows(self) -> pd.DataFrame:
         """One row a setting, in the order in which `reweigh` computes them."""
-        told = []
+        found = []
         for space, exclusion in self.lists:
             weights = [
                 (twin, temperature)
@@ -99,15 +98,15 @@ class Cross:
             ]
             ways.append((UNIFORM, np.nan, "top tenth"))
             for (weighting, temperature, pooling), smoothing in itertools.product(ways, self.smoothings):
-                told.append((space, exclusion, weighting, temperature, pooling, smoothing))
+                found.append((space, exclusion, weighting, temperature, pooling, smoothing))
         columns = ["space", "exclusion", "weighting", "temperature", "pooling", "smoothing"]
-        table = pd.DataFrame(told, columns=columns)
+        table = pd.DataFrame(found, columns=columns)
         # As numbers of one kind, 1 sample and 1.0 windows of exclusion would be the same.
-        return table.assign(exclusion=pd.Series([item[1] for item in told], dtype=object))
+        return table.assign(exclusion=pd.Series([item[1] for item in found], dtype=object))
 
 
 def cross_for(model: RAxSSClassifier, cross: Cross) -> Cross:
-    """The same cross, with gated weights too for a model that was fitted with a gate."""
+    """The cross with the weighting family of the model, such as gated weights."""
     own = weighting_named(model.weighting).family
     if own not in cross.weightings:
         return replace(cross, weightings=(*cross.weightings, own))
@@ -126,7 +125,7 @@ def reweigh(
     X
         Series, in any of the forms that ``model.predict_proba`` takes.
     positive
-        Of two classes the one that the surest tenth is sure of; the last of ``model.classes_`` without it.
+        Of two classes the one of the pooling ``"top tenth"``; by default the last of ``model.classes_``.
 
     Returns
     -------
@@ -216,7 +215,7 @@ def weighed(
     if retrieves:
         found = _retrieved(predictor, scores, space, exclusion)
     others = [replace(predictor, weighting=name) for name in weightings]
-    told = [
+    found_probabilities = [
         [
             other.calibrate(
                 other.aggregate(
@@ -227,11 +226,11 @@ def weighed(
         ]
         for score, lists in zip(scores, found, strict=True)
     ]
-    return np.stack(told, axis=1)
+    return np.stack(found_probabilities, axis=1)
 
 
 def needs_gate(model: RAxSSClassifier, weightings: Sequence[str]) -> bool:
-    """Whether any of these weightings needs a gate; an error where one does and the model has none."""
+    """Whether any of these weightings needs a gate; raise if the model has none."""
     for name in weightings:
         heads_in_use(model.heads_, projection=0, weighting=name)
     return any(weighting_named(name).needs_gate for name in weightings)
@@ -249,10 +248,9 @@ def _retrieved(
 def _one_list(
     predictor: Predictor, scores: WindowScores, retrieval: Retrieval, cross: Cross, positive: int
 ) -> NDArray[np.float64]:  # (n_settings of one list, C)
-    """One series with one retrieval: all weights and temperatures, all ways of adding up, all smoothings.
+    """One series with one retrieval under all weights, temperatures, poolings and smoothings.
 
-    Twin of `Predictor.aggregate` for all settings in a few products of matrices; those of the pooling ``"mean"``
-    are the same sums (Eq. 3) up to rounding.
+    The pooling ``"mean"`` is that of `Predictor.aggregate` (Eq. 3) up to rounding, as a few matrix products.
     """
     usable = ~np.isnan(retrieval.support)
     if not usable.any():
@@ -266,7 +264,7 @@ def _one_list(
             f"posteriors of series {scores.series.name!r} are not finite; the network has diverged. Check the "
             "scaling, or lower lr."
         )
-    said = np.stack(  # (S, n, C)
+    smoothed = np.stack(  # (S, n, C)
         [
             smooth_posteriors(posteriors, retrieval.neighbors, smoothing, left_out=~usable | retrieval.flat)
             for smoothing in cross.smoothings
@@ -275,18 +273,18 @@ def _one_list(
     weights = np.concatenate(list(_weights(predictor, scores, retrieval, cross)))[:, usable]  # (W, n)
     means, logs = (
         np.tensordot(weights, item, axes=(1, 1))  # (W, S, C)
-        for item in (said, np.log(np.maximum(said, SUREST)))
+        for item in (smoothed, np.log(np.maximum(smoothed, SUREST)))
     )
     powers = np.exp(logs - logs.max(axis=-1, keepdims=True))
     both = np.stack([means, powers / powers.sum(axis=-1, keepdims=True)], axis=1)  # (W, 2, S, C)
     n_classes = posteriors.shape[1]
-    return predictor.calibrate(np.concatenate([both.reshape(-1, n_classes), _top_tenth(said, positive)]))
+    return predictor.calibrate(np.concatenate([both.reshape(-1, n_classes), _top_tenth(smoothed, positive)]))
 
 
 def _weights(
     predictor: Predictor, scores: WindowScores, retrieval: Retrieval, cross: Cross
 ) -> Iterator[NDArray[np.float64]]:  # (n_temperatures, n_windows)
-    """The weights of each twin at each temperature, then equal ones. Twin of `window_weights` (Eq. 2)."""
+    """Weights (Eq. 2) of each weighting and control at each temperature, then equal ones."""
     sharpness = 1.0 / np.array(cross.temperatures)[:, None]
     for twin in itertools.chain.from_iterable(twins()[name] for name in cross.weightings):
         seed = predictor.seed_of(scores.series)
@@ -297,16 +295,16 @@ def _weights(
     yield (usable / usable.sum())[None]
 
 
-def _top_tenth(said: NDArray[np.float64], positive: int) -> NDArray[np.float64]:  # (S, n, C) -> (S, C)
+def _top_tenth(posteriors: NDArray[np.float64], positive: int) -> NDArray[np.float64]:  # (S, n, C) -> (S, C)
     """Mean over the tenth of the windows, one at least, that are surest of a class.
 
     >>> windows = np.array([[[0.2, 0.8], [0.5, 0.5], [1.0, 0.0]]])
     >>> _top_tenth(windows, 1), _top_tenth(windows, 0)
     (array([[0.2, 0.8]]), array([[1., 0.]]))
     """
-    n_windows = said.shape[1]
+    n_windows = posteriors.shape[1]
     n_top = max(round(TENTH * n_windows), 1)
-    means = -np.sort(-said, axis=1)[:, :n_top].mean(axis=1)
+    means = -np.sort(-posteriors, axis=1)[:, :n_top].mean(axis=1)
     if means.shape[1] == 2:
         sure = means[:, positive]
         return np.stack([sure, 1.0 - sure] if positive == 0 else [1.0 - sure, sure], axis=1)

@@ -1,12 +1,10 @@
-"""Analysis of robustness: spoiled, noisy or short signals, and few training series.
+"""Analysis of robustness: artefacts, noise, short recordings, and few training series.
 
-    a fitted model, test series -> each condition -> changed copies -> one pass of the network, one retrieval
-        -> probabilities with the model's own weights, and with equal ones
-    answers -> tidy rows -> answers.csv, comparisons.csv, plots/*.png, README.md
+    a fitted model, test series -> each condition -> changed copies -> probabilities with own and with equal weights
+    evaluations -> tidy rows -> answers.csv, comparisons.csv, plots/*.png, README.md
 
 The model is the one fitted on clean data; few training series are fits of their own, on some of the groups.
-Differences are paired: the same changed series, the same draws of groups. artefacts.py says what each kind does to
-a signal.
+Differences are paired: the same changed series, the same bootstrap draws. artefacts.py has the perturbations.
 """
 
 from __future__ import annotations
@@ -22,25 +20,25 @@ from matplotlib.figure import Figure
 
 from raxss.benchmark.analyses.analysis import Analysis, Plots, register_analysis
 from raxss.benchmark.analyses.artefacts import ARTEFACTS, MIXED, noisy, shortened, spoiled
-from raxss.benchmark.analyses.probe import Answer, Asked, Probe, Probed
+from raxss.benchmark.analyses.evaluation import EvaluatedRun, Evaluation, FittedModel, Probe
 from raxss.benchmark.analyses.reweighting import weighed
 from raxss.benchmark.evaluation_set import View, slug
 from raxss.benchmark.pages.figures import COLOURS, INK, open_axes, png
-from raxss.benchmark.pages.markdown import TITLES, Markdown, difference, number, table
+from raxss.benchmark.pages.markdown import NONE, TITLES, Markdown, difference, number, table
 from raxss.benchmark.pages.tidy import (
     Row,
-    answer_rows,
     corrected,
     difference_row,
     draws_of,
+    evaluation_rows,
     headline,
     of_fits,
     over_seeds,
+    runs_by,
     tidy,
     wide,
 )
-from raxss.benchmark.prediction_tables import by_dataset
-from raxss.benchmark.result import CellResult
+from raxss.benchmark.result import RunResult
 from raxss.benchmark.statistics import N_RESAMPLES, REFERENCES, Resampled, mean_over_systems
 from raxss.data.prepare.folder import read_prepared
 from raxss.data.series import Series, SeriesCollection
@@ -49,7 +47,7 @@ from raxss.errors import ConfigError, one_of
 
 CLEAN, NOISE, SHORT, TRAINING = "clean", "noise", "shortened", "training"
 SPOILED = (*ARTEFACTS, MIXED)
-#: Kind -> its levels, the mildest first: shares of the samples, decibels, shares of the length, of training groups.
+#: Kind -> levels, the mildest first: shares of the samples, decibels, shares of the length, of training groups.
 LEVELS: dict[str, tuple[float, ...]] = {
     CLEAN: (0.0,),
     **dict.fromkeys(SPOILED, (0.05, 0.1, 0.2, 0.35, 0.5)),
@@ -58,19 +56,19 @@ LEVELS: dict[str, tuple[float, ...]] = {
     TRAINING: (0.5, 0.25, 0.1),
 }
 OWN, UNIFORM = "own", "uniform"
-REVISION = 1  # raised where the same conditions came to mean other signals
+REVISION = 1  # raised when the same conditions gave other signals than before
 
 REFERENCE = REFERENCES[0]
-#: Reference of a difference -> what it is called in comparisons.csv.
+#: Reference of a difference -> its name in comparisons.csv.
 COMPARISONS = {UNIFORM: "own weights − uniform weights", REFERENCE: f"system − {REFERENCE}"}
-MEAN = "mean"  # in the place of a level: over all levels of a kind
+MEAN = "mean"  # level of means over all levels of a kind
 
 Condition = tuple[str, float]  # kind, level
 Frame = pd.DataFrame
 
 
 def conditions_at_test() -> tuple[Condition, ...]:
-    """Everything that is done to test series of one fit.
+    """Conditions of test series, kind by kind.
 
     >>> len(conditions_at_test()), conditions_at_test()[:2]
     (33, (('clean', 0.0), ('drift', 0.05)))
@@ -79,7 +77,7 @@ def conditions_at_test() -> tuple[Condition, ...]:
 
 
 def changed(series: Series, kind: str, level: float, *, window_length: int) -> Series:
-    """One series under a condition; ``window_length`` is the least that a shortened one keeps.
+    """One series under a condition; a shortened one keeps at least ``window_length`` samples.
 
     >>> clean = Series(np.sin(np.arange(1000.0)), rate=100.0, name="a")
     >>> changed(clean, "shortened", 0.1, window_length=300).n_samples
@@ -98,14 +96,9 @@ def changed(series: Series, kind: str, level: float, *, window_length: int) -> S
 @register_analysis("robustness")
 @dataclass(frozen=True, kw_only=True)
 class Robustness(Analysis):
-    """The test part under every condition, by own weights and by equal ones.
+    """Test series under every condition (kinds and levels of `LEVELS`), by own weights and by equal ones.
 
-    Attributes
-    ----------
-    conditions
-        What is done to test series: kinds and levels of `LEVELS`.
-    training
-        Shares of the training groups; each is a fit of its own.
+    ``training`` has shares of the training groups; each is a fit of its own.
     """
 
     title: ClassVar[str] = "what is left when signals are spoiled?"
@@ -123,41 +116,39 @@ class Robustness(Analysis):
         return {"robustness": [list(condition) for condition in self.conditions], "revision": REVISION}
 
     def fits(self, view: View, seed: int) -> list[tuple[View, Probe]]:
-        """A fit for all that is done to test series, one for each share of training."""
+        """One fit for all conditions of test series, one for each share of training groups."""
         few: list[tuple[View, Probe]] = [
             (with_fewer_groups(view, seed, share), Robustness(conditions=((TRAINING, share),)))
             for share in self.training
         ]
         return [(view, self), *few]
 
-    def ask(self, asked: Asked) -> list[Answer]:
-        """One answer a condition and weighting; a model whose weights are equal gives one a condition."""
-        weightings = list(dict.fromkeys([asked.model.weighting, UNIFORM]))
-        answers = []
+    def evaluate(self, fitted: FittedModel) -> list[Evaluation]:
+        """One evaluation a condition and weighting; a model whose weights are equal has one a condition."""
+        weightings = list(dict.fromkeys([fitted.model.weighting, UNIFORM]))
+        evaluations = []
         for kind, level in self.conditions:
             series = SeriesCollection(
-                changed(item, kind, level, window_length=asked.window_length) for item in asked.test
+                changed(item, kind, level, window_length=fitted.window_length) for item in fitted.test
             )
-            found = weighed(asked.model, series, weightings)
-            answers += [
-                Answer(question={"kind": kind, "level": level, "weights": name}, probabilities=item)
-                for name, item in zip((OWN, UNIFORM), found, strict=False)
+            evaluations += [
+                Evaluation(settings={"kind": kind, "level": level, "weights": name}, probabilities=found)
+                for name, found in zip(
+                    (OWN, UNIFORM), weighed(fitted.model, series, weightings), strict=False
+                )
             ]
-        return answers
+        return evaluations
 
-    def rows(self, probed: Sequence[Probed], *, n_resamples: int = N_RESAMPLES) -> Frame:
-        """Figures of every fit and condition; differences from uniform weights and SSS, also over all levels."""
-        rows = answer_rows(probed)
-        for dataset, own in by_dataset(probed):
+    def rows(self, runs: Sequence[EvaluatedRun], *, n_resamples: int = N_RESAMPLES) -> Frame:
+        """Metrics of every fit and condition; differences from uniform weights and SSS, also over all levels."""
+        rows = evaluation_rows(runs)
+        for dataset, own in runs_by("dataset", runs):
             metric = headline(own[0].result)
-            results: dict[Any, list[CellResult]] = {}
-            for item in own:
-                for place, answer in enumerate(item.answers):
-                    key = (
-                        item.result.system,
-                        *(answer.question[name] for name in ("weights", "kind", "level")),
-                    )
-                    results.setdefault(key, []).append(item.answer_as_result(place, ""))
+            results: dict[Any, list[RunResult]] = {}
+            for run in own:
+                for place, evaluation in enumerate(run.evaluations):
+                    condition = (evaluation.settings[name] for name in ("weights", "kind", "level"))
+                    results.setdefault((run.result.system, *condition), []).append(run.as_result(place))
             draws = draws_of(results, metric, n_resamples)
             for system in dict.fromkeys(system for system, *_ in draws):
                 for reference, other in ((UNIFORM, (system, UNIFORM)), (REFERENCE, (REFERENCE, OWN))):
@@ -192,17 +183,15 @@ class Robustness(Analysis):
 
 
 def with_fewer_groups(view: View, seed: int, share: float) -> View:
-    """The same view, of one seed, with a share of its training groups: stratified, and the same for all systems.
+    """The view of one seed with a share of its training groups, stratified; smaller shares are nested in larger.
 
-    What is left of a smaller share is part of what is left of a larger one. Validation and test stay as they are.
+    Validation and test series stay as they are.
     """
     if not 0 < share < 1:
         raise ConfigError(f"the share of training groups is {share}; needed is a number between 0 and 1.")
     split = view.splits[seed]
     collection = read_prepared(view.folder)
-    by = (
-        "channel" if split.by == "centre" else split.by
-    )  # there are few centres: series are taken away one by one
+    by = "channel" if split.by == "centre" else split.by  # there are few centres: single series are removed
     _, groups = groups_by(collection, by)
     codes = {group: code for code, group in enumerate(dict.fromkeys(groups))}
     kept, rest = hold_out(
@@ -226,7 +215,7 @@ def with_fewer_groups(view: View, seed: int, share: float) -> View:
 def _family(
     draws: Mapping[Any, Resampled], item: tuple[str, str], other: tuple[str, str], metric: str
 ) -> list[Row]:
-    """One (system, weights) against another under every condition that both were asked about, and by kind."""
+    """One (system, weights) against another under every condition that both have, and over all levels of a kind."""
     rows, means = [], []
     for kind, levels in LEVELS.items():
         keys = [(level, (*item, kind, level), (*other, kind, level)) for level in levels]
@@ -234,9 +223,7 @@ def _family(
         rows += [{"kind": kind, "level": level} | difference_row(a, b, metric) for level, a, b in both]
         if len(levels) > 1 and len(both) == len(levels):
             a, b = (mean_over_systems(some, MEAN) for some in list(zip(*both, strict=True))[1:])
-            means.append(
-                {"kind": kind} | difference_row(a, b, metric)
-            )  # of the same draws, so with an interval
+            means.append({"kind": kind} | difference_row(a, b, metric))  # of the same draws
     return corrected(rows) + corrected(means)
 
 
@@ -251,39 +238,33 @@ def _comparisons(rows: Frame) -> Frame:
     return found[["dataset", "metric", "comparison", "system", "kind", "level", *numbers]]
 
 
-# Words --------------------------------------------------------------------------------------------------------
+# Sentences ----------------------------------------------------------------------------------------------------
 
 
 def sentences(compared: Frame, metric: str) -> list[str]:
-    """In plain words, what the comparisons of one dataset say, kind by kind.
-
-    By the mean over the levels of a kind, corrected (Holm) over kinds.
-    """
-    said = []
+    """Comparisons of one dataset in sentences: means over the levels of a kind, corrected (Holm) over kinds."""
+    found = []
     for (what, system), rows in compared.groupby(["comparison", "system"], sort=False):
         clean = rows[rows["kind"] == CLEAN]
         means = rows[rows["level"] == MEAN]
         if means.empty:
             continue
-        against = (
-            "its weights against uniform ones" if what == COMPARISONS[UNIFORM] else f"against {REFERENCE}"
-        )
-        begin = f"{system}, {against}"
+        own = what == COMPARISONS[UNIFORM]
+        begin = f"{system}, {'its weights against uniform ones' if own else f'against {REFERENCE}'}"
         if len(clean):
             begin += f", on clean signals: {difference(clean.iloc[0].to_dict(), metric)}"
         sure = means[means["p_holm"] < 0.05]
-        better, worse = sure[sure["difference"] > 0], sure[sure["difference"] < 0]
-        told = [f"{word} under {_listed(some, metric)}" for word, some in (("better", better), ("worse", worse))
-                if len(some)]  # fmt: skip
+        signs = {"better": sure[sure["difference"] > 0], "worse": sure[sure["difference"] < 0]}
+        parts = [f"{word} under {_listed(some, metric)}" for word, some in signs.items() if len(some)]
         if means["p_holm"].isna().all():
-            told = ["there are too few groups to say more"]
-        elif not told:
-            told = ["under no kind of disturbance can the two be told apart"]
+            parts = ["there are too few groups to say more"]
+        elif not parts:
+            parts = ["under no kind of disturbance can the two be told apart"]
         elif len(sure) < len(means):
-            told.append("under the others the two cannot be told apart")
-        end = "; ".join(told)
-        said.append(f"{begin}. {end[0].upper()}{end[1:]}.")
-    return said
+            parts.append("under the others the two cannot be told apart")
+        end = "; ".join(parts)
+        found.append(f"{begin}. {end[0].upper()}{end[1:]}.")
+    return found
 
 
 def _listed(rows: Frame, metric: str) -> str:
@@ -295,7 +276,7 @@ def _kind(kind: str) -> str:
 
 
 def level_text(kind: str, level: str) -> str:
-    """A level as a reader would say it.
+    """A level as text.
 
     >>> level_text("drift", "0.05"), level_text("noise", "20"), level_text("drift", "mean")
     ('5 %', '20 dB', 'all levels')
@@ -303,7 +284,7 @@ def level_text(kind: str, level: str) -> str:
     if level == MEAN:
         return "all levels"
     if kind == CLEAN:
-        return "–"
+        return NONE
     return f"{float(level):g} dB" if kind == NOISE else f"{100 * float(level):g} %"
 
 
@@ -316,7 +297,7 @@ def _figures_table(fits: Frame, metric: str) -> Markdown:
     names = list(means)
     rows = [
         [_kind(kind), level_text(kind, f"{level:g}"), *(
-            number(means[name][kind, level], metric) if (kind, level) in means[name] else "–" for name in names
+            number(means[name][kind, level], metric) if (kind, level) in means[name] else NONE for name in names
         )]
         for kind, levels in LEVELS.items() for level in levels
     ]  # fmt: skip
@@ -341,23 +322,22 @@ def _difference_table(compared: Frame, metric: str) -> Markdown:
         for level in [f"{item:g}" for item in levels] + ([MEAN] if len(levels) > 1 else []):
             here = compared[(compared["kind"] == kind) & (compared["level"] == level)]
             of_system = {row["system"]: row for row in here.to_dict("records")}
-            shown = [_marked(of_system[system], metric) if system in of_system else "–" for system in systems]
+            shown = [
+                _marked(of_system[system], metric) if system in of_system else NONE for system in systems
+            ]
             rows.append([_kind(kind), level_text(kind, level), *shown])
     return table(["kind", "level", *systems], rows)
 
 
 def _marked(row: Mapping[Any, Any], metric: str) -> str:
-    """A difference; with an asterisk where it stands after correction."""
+    """A difference, with an asterisk where it is significant after correction."""
     return difference(row, metric) + (" *" if row["p_holm"] < 0.05 else "")
 
 
 def plot_curves(fits: Frame, metric: str) -> Axes:
-    """One panel a kind: the figure of each system by level, clean at the left; dashed: with uniform weights.
+    """One panel a kind: the metric of each system by level, clean at the left; dashed: with uniform weights.
 
-    Parameters
-    ----------
-    fits
-        Rows of single fits, of one dataset and metric.
+    ``fits`` has the rows of single fits, of one dataset and metric.
     """
     means = _means(fits, metric)
     systems = list(dict.fromkeys(name.removesuffix(", uniform") for name in means))

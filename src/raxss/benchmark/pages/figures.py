@@ -16,7 +16,7 @@ COLOURS = (STEP, WARM, "#3b8f5a", "#8a5aa8", "#a3892b", "#7a7a7a")
 
 
 def png(plot: Callable[..., Axes], *data: Any) -> bytes:
-    """The figure that ``plot(*data)`` draws, as a file's content; the same data gives the same bytes.
+    """Content of a PNG file of the figure that ``plot(*data)`` draws; deterministic.
 
     >>> png(lambda: Figure().subplots())[1:4]
     b'PNG'
@@ -31,7 +31,7 @@ def png(plot: Callable[..., Axes], *data: Any) -> bytes:
 
 
 def open_axes(ax: Axes, *, grid: bool = False, **labels: Any) -> Axes:
-    """Axes without a frame at the top and the right, with these labels, perhaps with lines across."""
+    """Axes without a frame at the top and the right, with labels and grid lines."""
     ax.spines[["top", "right"]].set_visible(False)
     if grid:
         ax.grid(axis="y", color=GRID, lw=0.8)

@@ -1,4 +1,4 @@
-"""Files of study pages: tables as CSV, written and read back, beside the page and its plots."""
+"""CSV tables of study pages: written beside the page and its plots, and read back."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pandas as pd
 
 from raxss._core.atomic import without_formula, write_bytes
 from raxss._core.bounded import decoded, read_bytes
+from raxss._core.renames import current_columns
 from raxss.data.tables import MalformedCsvError, records
 from raxss.errors import DataError, display_name
 from raxss.metrics import METRICS
@@ -27,7 +28,7 @@ Frame = pd.DataFrame
 def write_all(
     out: Path | str, tables: Mapping[str, Frame], files: Mapping[str, bytes], page: str
 ) -> list[Path]:
-    """Write tables as CSV, other files, and the page last; each appears whole."""
+    """Write tables as CSV, other files, and the page last."""
     contents = {
         f"{name}.csv": csv_text(table).encode() for name, table in tables.items() if len(table.columns)
     }
@@ -38,7 +39,7 @@ def write_all(
 
 
 def csv_text(table: Frame) -> str:
-    """A table as its file has it: no cell that a spreadsheet would run.
+    """A table as CSV, without formulas for a spreadsheet.
 
     >>> csv_text(pd.DataFrame({"system": ["=1+1"], "auc": [1 / 3]}))
     "system,auc\\n'=1+1,0.3333333333\\n"
@@ -47,13 +48,7 @@ def csv_text(table: Frame) -> str:
 
 
 def csv_of(path: Path) -> str:
-    """The text of a table that raxss wrote, if it has no more rows and values than such a table can have.
-
-    Raises
-    ------
-    OSError
-        As the system has it.
-    """
+    """The text of a CSV table of bounded size."""
     what = f"table {display_name(path)}"
     content = read_bytes(path, what, MAX_CSV_BYTES, why="no table of results is longer")
     text = decoded(content, what)
@@ -71,14 +66,14 @@ def csv_of(path: Path) -> str:
 
 
 def read_table(text: str) -> Frame:
-    """A table as its file has it; a system called ``nan``, ``007`` or ``-x`` keeps its name.
+    """A table from CSV; a system called ``nan``, ``007`` or ``-x`` keeps its name.
 
     Examples
     --------
     >>> read_table("dataset,system,seed,auc\\n007,nan,1,0.5\\n007,'-x,1,0.5\\n").values.tolist()
     [['007', 'nan', 1, 0.5], ['007', '-x', 1, 0.5]]
     """
-    table = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
+    table = current_columns(pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False), warn=False)
     for name in table:
         if name in FIGURES or NUMBERS.fullmatch(str(name)):
             table[name] = pd.to_numeric(table[name])

@@ -1,16 +1,15 @@
-"""How do figures, tables and names stand in a generated page?
+"""Markdown of study pages: numbers, tables and templates.
 
     a number, a metric -> text; a header, rows -> a Markdown table; a template, values -> a page
 
-Names come from anywhere: all that is put into a page is escaped, except what is Markdown already.
-Next: page.py and the pages of probes are written with these.
+Everything that is put into a page is escaped, except `Markdown`.
 """
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -29,55 +28,40 @@ TITLES = {
     "window_accuracy": "window accuracy %",
 }
 PERCENT = frozenset({"accuracy", "balanced_accuracy", "window_accuracy"})
-#: Columns that are read from the left.
+#: Headers of left-aligned columns.
 TEXTS = frozenset(
-    {
-        "dataset",
-        "system",
-        "chosen",
-        "error",
-        "weights",
-        "from",
-        "kind",
-        "level",
-        "what",
-        "pooling",
-        "folder",
-        "device",
-        "versions",
-        "figure",
-        "verdict",
-        "why",
-    }
-)
+    ("dataset", "system", "chosen", "error", "weights", "from", "kind", "level", "what", "pooling", "folder",
+     "device", "versions", "figure", "verdict", "why")
+)  # fmt: skip
+NONE = "–"
 
 
 class Markdown(str):
-    """Text that is Markdown already; everything else is escaped where the page is put together."""
+    """Text that is Markdown and not escaped any more."""
 
     __slots__ = ()
 
 
 def plain(text: object) -> str:
-    r"""Any text as one line of Markdown that means just that text, in a table too.
+    r"""Any text as one line of escaped Markdown, in a table too.
 
     Examples
     --------
     >>> print(plain("a|b <i>\n*c*"))
     a\|b &lt;i&gt; \*c\*
     """
-    line = " ".join("".join(item if item.isprintable() else " " for item in str(text)).split())
+    line = " ".join("".join(sign if sign.isprintable() else " " for sign in str(text)).split())
     special = r"[\\`*\[\]|~#$]|\b_+|_+\b"  # an underscore within a word means nothing
     line = re.sub(
-        special, lambda item: "".join(f"\\{sign}" for sign in item[0]), html.escape(line, quote=False)
+        special, lambda found: "".join(f"\\{sign}" for sign in found[0]), html.escape(line, quote=False)
     )
     return re.sub(r"^(\d*)([-+.)])(?=\s|$)", r"\1\\\2", line)  # else the item of a list
 
 
 def render(template: str, **values: Any) -> str:
-    """A page from one of the package's templates; what is no `Markdown` yet is escaped."""
+    """A page from a template of this package; values other than `Markdown` are escaped."""
     environment = jinja2.Environment(
-        autoescape=False,  # it is no HTML; what is no Markdown yet is escaped by finalize
+        autoescape=False,  # it is no HTML: finalize escapes
         undefined=jinja2.StrictUndefined,
         finalize=lambda value: value if isinstance(value, Markdown) else plain(value),
         trim_blocks=True,
@@ -88,18 +72,17 @@ def render(template: str, **values: Any) -> str:
 
 
 def render_html(template: str, **values: Any) -> str:
-    """The same for a page in HTML, in which every value is escaped."""
+    """A page in HTML, in which every value is escaped."""
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     return environment.from_string(_template(template)).render(**values)
 
 
 def _template(name: str) -> str:
-    """The text of a template of this package, or of a file of one's own."""
     return (resources.files("raxss.benchmark.pages") / name).read_text("utf-8")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Markdown:
-    """Rows under a header, which is Markdown already; numbers stand at the right, `TEXTS` at the left.
+    """A Markdown table; the header is Markdown already, columns of `TEXTS` are left-aligned.
 
     Examples
     --------
@@ -108,31 +91,37 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Markdown:
     | --- | ---: |
     | a\\|b | 0.5 |
     """
-    lines = [list(header), ["---" if item in TEXTS else "---:" for item in header]]
-    lines += [[item if isinstance(item, Markdown) else plain(item) or " " for item in row] for row in rows]
+    lines = [list(header), ["---" if name in TEXTS else "---:" for name in header]]
+    lines += [[text if isinstance(text, Markdown) else plain(text) or " " for text in row] for row in rows]
     return Markdown("\n".join(f"| {' | '.join(map(str, line))} |" for line in lines))
 
 
 def data_table(frame: pd.DataFrame) -> Markdown:
-    """A whole table, numbers with three digits, a dash where there is none.
+    """A whole table: floats with three digits, a dash for NaN.
 
     >>> print(data_table(pd.DataFrame({"system": ["sss"], "auc_low": [0.5]})))
     | system | auc low |
     | --- | ---: |
     | sss | 0.500 |
     """
+    rows = [
+        [shown(value, "{:.3f}".format) if isinstance(value, float) else value for value in row]
+        for row in frame.to_numpy(dtype=object).tolist()
+    ]
+    return table([str(name).replace("_", " ") for name in frame], rows)
 
-    def shown(value: object) -> object:
-        if not isinstance(value, float):
-            return value
-        return "–" if np.isnan(value) else f"{value:.3f}"
 
-    rows = [[shown(value) for value in row] for row in frame.to_numpy(dtype=object).tolist()]
-    return table([str(item).replace("_", " ") for item in frame], rows)
+def shown(value: Any, form: Callable[[Any], str]) -> str:
+    """A value as text, a dash where it is missing.
+
+    >>> shown(0.5, str), shown(np.nan, str)
+    ('0.5', '–')
+    """
+    return NONE if pd.isna(value) else form(value)
 
 
 def number(value: float, metric: str, sign: str = "") -> str:
-    """A figure as pages show it: three digits, or percent with one.
+    """A value of a metric: three digits, or percent with one.
 
     >>> number(-0.0123, "auc", "+"), number(0.5, "accuracy")
     ('−0.012', '50.0')
@@ -142,13 +131,13 @@ def number(value: float, metric: str, sign: str = "") -> str:
 
 
 def with_interval(value: float, low: float, high: float, metric: str, sign: str = "") -> str:
-    """A figure and its interval, as far as there are any.
+    """A value of a metric and its interval, as far as there are any.
 
     >>> with_interval(0.81, 0.7, 0.9, "auc"), with_interval(0.81, np.nan, np.nan, "auc")
     ('0.810 (0.700 to 0.900)', '0.810')
     """
     if np.isnan(value):
-        return "–"
+        return NONE
     between = "" if np.isnan(low) else f" ({number(low, metric, sign)} to {number(high, metric, sign)})"
     return number(value, metric, sign) + between
 
@@ -159,9 +148,9 @@ def difference(row: Mapping[Any, Any], metric: str) -> str:
 
 
 def p_text(value: float) -> str:
-    """A p-value as pages show it.
+    """A p-value as text.
 
     >>> p_text(0.0004), p_text(0.25)
     ('<0.001', '0.250')
     """
-    return "–" if np.isnan(value) else "<0.001" if value < 0.001 else f"{value:.3f}"
+    return NONE if np.isnan(value) else "<0.001" if value < 0.001 else f"{value:.3f}"

@@ -2,8 +2,8 @@
 
     a folder with the folders of `raxss table` -> README.md, plots/systems.png, plots/critical-difference.png
 
-The words are in overview.md.j2, the numbers in the tidy rows of the studies. Text written by hand is in about.md
-and is quoted first. The same folders give the same bytes.
+The words are in overview.md.j2, the numbers in the tidy rows of the studies; about.md, written by hand, comes
+first. Deterministic: the same folders give the same bytes.
 """
 
 from __future__ import annotations
@@ -20,34 +20,38 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from raxss._core.atomic import output_lock, write_bytes
-from raxss.benchmark.collect import Block, Folder, Quote, gather
+from raxss.benchmark.collect import Block, Folder, gather
 from raxss.benchmark.pages.figures import png
-from raxss.benchmark.pages.markdown import TITLES, Markdown, difference, number, p_text, plain, render, table
+from raxss.benchmark.pages.markdown import (
+    NONE,
+    TITLES,
+    Markdown,
+    difference,
+    number,
+    p_text,
+    plain,
+    render,
+    table,
+)
 from raxss.benchmark.pages.page import TOO_RARE
 from raxss.benchmark.pages.report import plot_systems
 from raxss.benchmark.pages.tidy import part, wide
 from raxss.benchmark.statistics import (
     CHANCE,
-    CriticalDifference,
-    critical_difference,
     plot_critical_difference,
+    ranked,
 )
 from raxss.benchmark.systems import SYSTEMS
 
 OURS, PARENT = "recommended", "sss"
 ABOUT = "about.md"
 PANELS_A_ROW = 3
-NONE = "–"
-#: What is told of the place of a fit, and how.
+#: Fact of a fit -> its title.
 VERSIONS = {"python": "Python", "torch": "torch", "numpy": "numpy", "raxss": "raxss"}
 
 
 def write_overview(results: Path | str) -> list[Path]:
-    """Write the page about all studies of a folder, and its plots; each file appears whole.
-
-    Returns
-    -------
-    What was written, the page last.
+    """Write the page about all studies of a folder, and its plots; returns the files, the page last.
 
     Examples
     --------
@@ -79,8 +83,10 @@ def overview(results: Path) -> dict[str, bytes]:
     folders, quotes = gather(results)
     blocks = [block for folder in folders for block in folder.blocks]
     main, doubled = _each_dataset_once([value for value in blocks if value.kind == "main"])
-    ranks, unranked = _ranks(main)
-    plots = {"plots/systems.png": png(plot_blocks, main)} if _drawable(main) else {}
+    scores = {block.dataset: {name: block.mean(name) for name in block.systems} for block in main}
+    ranks, unranked = ranked(pd.DataFrame(scores).T)
+    drawable = any(block.means()["value"].notna().any() for block in main)
+    plots = {"plots/systems.png": png(plot_blocks, main)} if drawable else {}
     if ranks is not None:
         plots["plots/critical-difference.png"] = png(plot_critical_difference, ranks)
     about = results / ABOUT
@@ -107,7 +113,7 @@ def overview(results: Path) -> dict[str, bytes]:
         changed=_changed([value for value in blocks if value.kind == "changed"]),
         variants=_variants([value for value in blocks if value.kind == "variants"]),
         shuffled=[_shuffled(value) for value in blocks if value.kind == "shuffled"],
-        quotes=[_quoted(item) for item in quotes],
+        quotes=[{"name": quote.name, "title": quote.title, "text": Markdown(quote.text)} for quote in quotes],
         places=_places(folders),
         commands=_commands(folders, results.name),
         folders=folders,
@@ -119,22 +125,22 @@ def overview(results: Path) -> dict[str, bytes]:
 
 
 def _each_dataset_once(blocks: Sequence[Block]) -> tuple[list[Block], list[str]]:
-    """Of several studies of one dataset the one with the most fits; and words about the others."""
+    """Of several studies of one dataset the one with the most fits; and sentences about the others."""
     best: dict[str, Block] = {}
     for block in blocks:
         if block.dataset not in best or len(block.fits) > len(best[block.dataset].fits):
             best[block.dataset] = block
-    others = [block for block in blocks if block is not best[block.dataset]]
-    told = [
-        f"{other.folder} has {other.dataset} too ({len(other.fits)} fits); here it is from "
-        f"{best[other.dataset].folder} ({len(best[other.dataset].fits)} fits)."
-        for other in others
+    others = [
+        f"{block.folder} has {block.dataset} too ({len(block.fits)} fits); here it is from "
+        f"{best[block.dataset].folder} ({len(best[block.dataset].fits)} fits)."
+        for block in blocks
+        if block is not best[block.dataset]
     ]
-    return list(best.values()), told
+    return list(best.values()), others
 
 
 def _systems(blocks: Iterable[Block]) -> list[str]:
-    """Of all blocks: ours in our order, then the studies' own."""
+    """Built-in systems in their order, then the studies' own."""
     named = dict.fromkeys(name for block in blocks for name in (*block.expected[0], *block.systems))
     return [name for name in SYSTEMS if name in named] + [name for name in named if name not in SYSTEMS]
 
@@ -143,23 +149,20 @@ def _matrix(blocks: Sequence[Block]) -> Markdown | None:
     """Mean ± deviation of each block's headline, the best in bold."""
     if not blocks:
         return None
-    best = {
-        id(block): np.nanmax([block.mean(name) for name in block.systems], initial=-np.inf)
-        for block in blocks
-    }
-    header = ["system", *(_column(block) for block in blocks)]
-    rows = []
-    for system in _systems(blocks):
-        rows.append([system, *(_cell(block, system, best[id(block)]) for block in blocks)])
-    return table(header, rows)
+    best = [np.nanmax([block.mean(name) for name in block.systems], initial=-np.inf) for block in blocks]
+    rows = [
+        [system, *(_entry(block, system, top) for block, top in zip(blocks, best, strict=True))]
+        for system in _systems(blocks)
+    ]
+    return table(["system", *map(_column, blocks)], rows)
 
 
 def _column(block: Block) -> str:
     return f"[{plain(block.dataset)}]({in_link(block.folder)}/README.md)<br>{TITLES[block.headline]}"
 
 
-def _cell(block: Block, system: str, best: float) -> Markdown | str:
-    """What the matrix says of one system on one dataset; every hole has its reason."""
+def _entry(block: Block, system: str, best: float) -> Markdown | str:
+    """Entry of the matrix; a missing result has its reason."""
     row = block.figure(system)
     names, n_seeds = block.expected
     if row is None:
@@ -175,7 +178,7 @@ def _cell(block: Block, system: str, best: float) -> Markdown | str:
 
 
 def _about_block(block: Block) -> dict[str, Any]:
-    """What must be known of a column."""
+    """Metric, split and test series of a column."""
     splits = "; ".join(item for item in block.fits["split"].unique() if item)
     n_test = block.fits.drop_duplicates("seed")["n_test"]
     return {
@@ -189,14 +192,14 @@ def _about_block(block: Block) -> dict[str, Any]:
 
 
 def _missing(folders: Sequence[Folder]) -> list[str]:
-    """Every hole, grouped."""
-    told = []
-    for folder in folders:
-        for item in folder.missing:
-            who = ", ".join(item.systems) or "every system"
-            seeds = f"seed{'' if len(item.seeds) == 1 else 's'} {', '.join(map(str, item.seeds))}"
-            told.append(f"{folder.name}, {item.dataset}: {who}, {seeds}: {item.reason} ({item.count})")
-    return told
+    """Runs without a result, grouped."""
+    return [
+        f"{folder.name}, {group.dataset}: {', '.join(group.systems) or 'every system'}, "
+        f"seed{'' if len(group.seeds) == 1 else 's'} {', '.join(map(str, group.seeds))}: {group.reason} "
+        f"({group.count})"
+        for folder in folders
+        for group in folder.missing
+    ]
 
 
 # How ours stands ----------------------------------------------------------------------------------------------
@@ -216,35 +219,32 @@ def _against_parent(blocks: Sequence[Block]) -> Markdown | None:
 
 
 def _standing(blocks: Sequence[Block]) -> list[str]:
-    """Where ours is at the top, and who is above it where it is not."""
-    told = []
+    """Where ours is at the top, and the systems above it elsewhere."""
+    found = []
     for block in blocks:
         mean = block.mean(OURS)
         if np.isnan(mean):
-            told.append(f"{block.dataset}: {OURS} has no result.")
+            found.append(f"{block.dataset}: {OURS} has no result.")
             continue
-        metric = TITLES[block.headline].removesuffix(" %")
-        above = [name for name in block.systems if block.mean(name) > mean]
+        metric, value = TITLES[block.headline].removesuffix(" %"), number(mean, block.headline)
+        by_mean = sorted(block.systems, key=lambda name: -block.mean(name))
+        above = [name for name in by_mean if block.mean(name) > mean]
         if not above:
-            best = f"{block.dataset}: {OURS} has the highest mean {metric}, {number(mean, block.headline)}."
-            close = [name for name in block.systems if _may_be_as_good(block, name)]
-            close.sort(key=lambda name: -block.mean(name))
-            named = "; ".join(f"{name} {_by(block, name)}" for name in close)
-            told.append(f"{best} Not told apart from it: {named}." if close else best)
+            best = f"{block.dataset}: {OURS} has the highest mean {metric}, {value}."
+            close = [f"{name} {_by(block, name)}" for name in by_mean if _may_be_as_good(block, name)]
+            found.append(f"{best} Not told apart from it: {'; '.join(close)}." if close else best)
             continue
-        above.sort(key=lambda name: -block.mean(name))
         named = "; ".join(f"{name} by {_by(block, name)}" for name in above)
         clear = [
             name for name in above if (row := block.difference(name, OURS)) is not None and row["low"] > 0
         ]
-        said = (
+        excluded = (
             "the 95 % interval excludes 0 for " + ", ".join(clear) if clear else "no 95 % interval excludes 0"
         )
-        told.append(
-            f"{block.dataset}: {OURS} is not at the top ({metric} {number(mean, block.headline)}). Above it: "
-            f"{named}; {said}."
+        found.append(
+            f"{block.dataset}: {OURS} is not at the top ({metric} {value}). Above it: {named}; {excluded}."
         )
-    return told
+    return found
 
 
 def _may_be_as_good(block: Block, system: str) -> bool:
@@ -258,18 +258,6 @@ def _by(block: Block, system: str) -> str:
     if found is None:
         return number(block.mean(system) - block.mean(OURS), block.headline, "+")
     return difference(found, block.headline)
-
-
-def _ranks(blocks: Sequence[Block]) -> tuple[CriticalDifference | None, list[str]]:
-    """Of the systems that every dataset has, a dataset being a block; and those that one lacks."""
-    scores = pd.DataFrame(
-        {block.dataset: {name: block.mean(name) for name in block.systems} for block in blocks}
-    ).T
-    complete = scores.dropna(axis="columns") if len(scores) else scores
-    left = [str(score) for score in scores if score not in complete]
-    if len(complete) < 2 or complete.shape[1] < 2:
-        return None, left
-    return critical_difference(complete), left
 
 
 # Other studies ------------------------------------------------------------------------------------------------
@@ -288,9 +276,9 @@ def _changed(blocks: Sequence[Block]) -> dict[str, Any] | None:
 
 
 def _variants(blocks: Sequence[Block]) -> list[dict[str, Any]]:
-    """By what they are compared with: its figures, and how far each variant lies from it.
+    """For each base its values, and the differences of its variants.
 
-    A variant may have another base in another study, and then stands in the table of each, for that study alone.
+    A variant with another base in another study is in the table of each, for that study alone.
     """
     about: dict[str, dict[str, dict[int, str]]] = {}  # reference -> variant -> k-th block -> what differs
     for k, block in enumerate(blocks):
@@ -304,26 +292,26 @@ def _variants(blocks: Sequence[Block]) -> list[dict[str, Any]]:
         if not own:
             continue
         header = ["system", *(_column(blocks[k]) for k in own), "what"]
-        rows: list[list[object]] = [[reference, *(_cell(blocks[k], reference, np.inf) for k in own), ""]]
+        rows: list[list[object]] = [[reference, *(_entry(blocks[k], reference, np.inf) for k in own), ""]]
         verdicts: dict[str, list[str]] = {"above": [], "below": [], "neither": []}
-        for name, told in named.items():
+        for name, differs in named.items():
             texts = []
             for k in own:
                 block = blocks[k]
-                compared = block.difference(name, reference) if k in told else None
+                compared = block.difference(name, reference) if k in differs else None
                 texts.append(NONE if compared is None else difference(compared, block.headline))
                 if compared is not None:
                     verdicts[_side(compared)].append(f"{name} on {block.dataset}")
-            rows.append([name, *texts, _what(told, blocks)])
+            rows.append([name, *texts, _what(differs, blocks)])
         found.append({"reference": reference, "table": table(header, rows), "verdicts": verdicts})
     return found
 
 
-def _what(told: Mapping[int, str], blocks: Sequence[Block]) -> str:
-    """In what a variant differs; where that is not the same everywhere, dataset by dataset."""
-    if len(set(told.values())) == 1:
-        return next(iter(told.values()))
-    return "; ".join(f"{blocks[k].dataset}: {item}" for k, item in told.items())
+def _what(differs: Mapping[int, str], blocks: Sequence[Block]) -> str:
+    """How a variant differs from its base; dataset by dataset where that is not the same everywhere."""
+    if len(set(differs.values())) == 1:
+        return next(iter(differs.values()))
+    return "; ".join(f"{blocks[k].dataset}: {text}" for k, text in differs.items())
 
 
 def _side(compared: Mapping[Any, Any]) -> str:
@@ -348,10 +336,6 @@ def _shuffled(block: Block) -> dict[str, Any]:
     }
 
 
-def _quoted(quote: Quote) -> dict[str, Any]:
-    return {"name": quote.name, "title": quote.title, "text": Markdown(quote.text)}
-
-
 # Where and how ------------------------------------------------------------------------------------------------
 
 
@@ -371,50 +355,31 @@ def _places(folders: Sequence[Folder]) -> Markdown | None:
 
 
 def _versions(facts: Sequence[Mapping[str, Any]]) -> str:
-    told = []
-    for name, title in VERSIONS.items():
-        found = sorted({str(fact[name]) for fact in facts if name in fact})
-        told += [f"{title} {' or '.join(found)}"] if found else []
-    return ", ".join(told)
+    found = {
+        title: sorted({str(fact[name]) for fact in facts if name in fact}) for name, title in VERSIONS.items()
+    }
+    return ", ".join(f"{title} {' or '.join(versions)}" for title, versions in found.items() if versions)
 
 
 def _commands(folders: Sequence[Folder], results: str) -> list[tuple[str, str, Markdown]]:
-    """What makes a folder again; its copy of the study is a study."""
+    """The command that makes a folder again."""
     found = []
     for folder in folders:
         place = f"{results}/{folder.name}"
         seeds = "" if folder.all_seeds else f" --seeds {','.join(map(str, folder.seeds))}"
         on_gpu = any(fact.get("device", "cpu") != "cpu" for fact in folder.facts)
-        device = " --device cuda" if on_gpu else ""
-        command = f"raxss table {place}/study.toml --root data --out {place}{seeds}{device}"
-        found.append(
-            (
-                folder.name,
-                folder.title,
-                Markdown(
-                    f"`{command}`"
-                    if folder.has_study
-                    else "its study, or a file that it names, is not beside it"
-                ),
-            )
-        )
+        command = f"`raxss table {place}/study.toml --root data --out {place}{seeds}"
+        command += " --device cuda`" if on_gpu else "`"
+        missing = "its study, or a file that it names, is not beside it"
+        found.append((folder.name, folder.title, Markdown(command if folder.has_study else missing)))
     return found
 
 
 # Plots --------------------------------------------------------------------------------------------------------
 
 
-def _drawable(blocks: Sequence[Block]) -> bool:
-    return any(block.means()["value"].notna().any() for block in blocks)
-
-
 def plot_blocks(blocks: Sequence[Block]) -> Axes:
-    """A panel for each dataset, the same systems in each row: seeds, their mean, and its interval over test groups.
-
-    Returns
-    -------
-    The first panel; its figure has them all.
-    """
+    """A panel for each dataset: seeds of each system, their mean, and its interval; returns the first panel."""
     systems = _systems(blocks)
     n_columns = min(PANELS_A_ROW, len(blocks))
     n_rows = -(-len(blocks) // n_columns)

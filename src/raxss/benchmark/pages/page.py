@@ -1,8 +1,6 @@
-"""What does a reader of a comparison see first, and what must be said beside the numbers?
+"""Page of a comparison: README.md from the tables results, summary, pooled and comparisons.
 
-    results, summary, pooled, comparisons: tables as their files have them -> README.md
-
-The words are in report.md.j2, what makes text and numbers safe to show is in markdown.py.
+The words are in report.md.j2.
 """
 
 from __future__ import annotations
@@ -16,33 +14,35 @@ import pandas as pd
 
 from raxss.benchmark.evaluation_set import slug
 from raxss.benchmark.pages.markdown import (
+    NONE,
     TITLES,
     Markdown,
     difference,
     number,
     p_text,
     render,
+    shown,
     table,
     with_interval,
 )
 from raxss.benchmark.statistics import CHANCE, REFERENCES, CriticalDifference
 from raxss.metrics import FEWEST_GROUPS, METRICS
 
-SHOWN = ("f1", "auc", "accuracy")  # of which differences are on the page; the others are in the file
+SHOWN = ("f1", "auc", "accuracy")  # differences of these are on the page; the others are in the file
 BALANCES = {
     "none": "no, classes have their natural shares",
     "train_val": "in training and validation, after the split; the test part has the natural shares",
     "before_split": "before the split, so the test part does not have the natural shares",
     "sss_nih_quarter": "before the split, as SSS does, a quarter of NIH kept; the test part has other shares",
 }
-FEW_GROUPS = 20  # below this a bootstrap is rough
-TOO_RARE = 0.01  # a p below this, where there is nothing to find, is worth a look
+FEW_GROUPS = 20  # of fewer a bootstrap is rough
+TOO_RARE = 0.01  # with shuffled labels, a p below this is suspicious
 
 Frame = pd.DataFrame
 
 
 def plot_name(dataset: str) -> str:
-    """Where the plot of a dataset lies.
+    """File name of the plot of a dataset.
 
     >>> plot_name("bonn")
     'plots/auc-bonn.png'
@@ -51,30 +51,30 @@ def plot_name(dataset: str) -> str:
 
 
 def in_words(changes: Mapping[str, Any]) -> str:
-    """What was done to data beyond its preparation, as the table says it; see `raxss.benchmark.result.CellResult`.
+    """Description of the ``changes`` of a `raxss.benchmark.result.RunResult`.
 
     Examples
     --------
     >>> print(in_words({"crop": [0.2, 1.0], "shuffled": True, "seed": 7}))
     each series cut to a random 20 to 100 % of its length (seed 7); labels shuffled (seed 7)
     """
-    said = []
+    parts = []
     if sources := changes.get("sources"):
         named = []
         for source in sources:
             data = "" if source["data"] == source["centre"] else source["data"]
             taken = [f"{name} as {source['rename'][name]}" if name in source["rename"] else name
                      for name in source["classes"] or source["rename"]]  # fmt: skip
-            about = "; ".join(part for part in (data, ", ".join(taken)) if part)
+            about = "; ".join(filter(None, (data, ", ".join(taken))))
             named.append(source["centre"] + (f" ({about})" if about else ""))
-        said.append(f"joined from {' and '.join(named)}, each a centre")
+        parts.append(f"joined from {' and '.join(named)}, each a centre")
     seed = f" (seed {changes.get('seed')})"
     if crop := changes.get("crop"):
         low, high = (f"{100 * share:g}" for share in crop)
-        said.append(f"each series cut to a random {low} to {high} % of its length{seed}")
+        parts.append(f"each series cut to a random {low} to {high} % of its length{seed}")
     if changes.get("shuffled"):
-        said.append(f"labels shuffled{seed}")
-    return "; ".join(said)
+        parts.append(f"labels shuffled{seed}")
+    return "; ".join(parts)
 
 
 def make_page(
@@ -90,16 +90,16 @@ def make_page(
     Parameters
     ----------
     tables
-        ``results``, ``summary``, ``pooled`` and ``comparisons`` as their files have them; what is missing is empty.
+        ``results``, ``summary``, ``pooled`` and ``comparisons`` as read from their files.
     plots
         Names of the plots that there are.
     ranks, unranked
-        Of the systems that have all blocks; the names of those that have not.
+        Of the systems in all blocks; names of the others.
     """
-    cells = tables["results"]
-    failed = cells[cells["error"] != ""]
-    done = cells[cells["error"] == ""]
-    names = [name for name in cells["dataset"].unique() if name]
+    runs = tables["results"]
+    failed = runs[runs["error"] != ""]
+    done = runs[runs["error"] == ""]
+    names = [name for name in runs["dataset"].unique() if name]
     datasets = [
         _dataset(name, {key: entry[entry["dataset"] == name] for key, entry in tables.items()}, plots)
         for name in names
@@ -123,18 +123,18 @@ def make_page(
 
 
 def _dataset(name: str, tables: Mapping[str, Frame], plots: Sequence[str]) -> dict[str, Any]:
-    """What the page says about one dataset."""
-    cells, compared, pooled = tables["results"], tables["comparisons"], tables["pooled"]
-    done = cells[cells["error"] == ""]
-    told: dict[str, Any] = {"name": name, "any": not done.empty, "n_seeds": done["seed"].nunique()}
+    """Variables of the template for one dataset."""
+    runs, compared, pooled = tables["results"], tables["comparisons"], tables["pooled"]
+    done = runs[runs["error"] == ""]
+    block: dict[str, Any] = {"name": name, "any": not done.empty, "n_seeds": done["seed"].nunique()}
     if done.empty:
-        return told
+        return block
     summary = tables["summary"]
     tests = done.drop_duplicates(["seed", "fold"])
-    seeds_are_folds = told["n_seeds"] > 1 and tests["seed"].is_unique and tests["fold"].is_unique
+    seeds_are_folds = block["n_seeds"] > 1 and tests["seed"].is_unique and tests["fold"].is_unique
     by_chance = compared[compared["reference"] == CHANCE]
     references = [item for item in compared["reference"].unique() if item != CHANCE]
-    return told | {
+    return block | {
         "seeds": ", ".join(str(int(item)) for item in sorted(done["seed"].unique())),
         "seeds_are_folds": seeds_are_folds,
         "splits": _known(done["split"]) or "not told",
@@ -154,7 +154,7 @@ def _dataset(name: str, tables: Mapping[str, Frame], plots: Sequence[str]) -> di
             (item["system"], item["about"]) for item in summary[summary["base"] != ""].to_dict("records")
         ],
         "headline": TITLES[summary["headline"].iloc[0]].removesuffix(" %"),
-        "incomplete": ", ".join(summary.loc[summary["n_seeds"] < told["n_seeds"], "system"]),
+        "incomplete": ", ".join(summary.loc[summary["n_seeds"] < block["n_seeds"], "system"]),
         "without_auc": bool(done["auc"].isna().any()),
         "plot": Markdown(plot_name(name)) if plot_name(name) in plots else None,
         "dotted": Markdown(" Dotted: the mean of SSS." if REFERENCES[0] in set(summary["system"]) else ""),
@@ -172,13 +172,13 @@ def _dataset(name: str, tables: Mapping[str, Frame], plots: Sequence[str]) -> di
 
 
 def _main_table(summary: Frame) -> Markdown:
-    shown = [name for name in ("f1", "auc", "accuracy", *METRICS[3:], "window_accuracy")
+    metrics = [name for name in ("f1", "auc", "accuracy", *METRICS[3:], "window_accuracy")
              if summary[f"{name}_mean"].notna().any()]  # fmt: skip
     chosen = (summary["choice"] != "").any()
     timed = summary["seconds_of_choice"].notna().any()
     header = [
         "system",
-        *(TITLES[name] for name in shown),
+        *(TITLES[name] for name in metrics),
         *(["chosen"] if chosen else []),
         "parameters",
         "seconds",
@@ -186,8 +186,8 @@ def _main_table(summary: Frame) -> Markdown:
     ]
     rows = []
     for item in summary.to_dict("records"):
-        figures = [_mean(item[f"{name}_mean"], item[f"{name}_sd"], name) for name in shown]
-        choice = [item["choice"] or "–"] if chosen else []
+        figures = [_mean(item[f"{name}_mean"], item[f"{name}_sd"], name) for name in metrics]
+        choice = [item["choice"] or NONE] if chosen else []
         about = [_count(item["n_parameters"]), _seconds(item["seconds_mean"])]
         about += [_seconds(item["seconds_of_choice"])] if timed else []
         rows.append([item["system"], *figures, *choice, *about])
@@ -238,7 +238,7 @@ def _shares(tests: Frame) -> str:
 
 
 def _baseline(tests: Frame) -> str:
-    """What needs no model: calling every series positive, or the most frequent class."""
+    """Metrics without a model: every series positive, or of the most frequent class."""
     counts = [json.loads(test) for test in tests["test_classes"]]
     positive = tests["positive"].iloc[0]
     most = np.mean([max(count.values()) / sum(count.values()) for count in counts])
@@ -258,16 +258,16 @@ def _baseline(tests: Frame) -> str:
 
 def _mean(mean: float, deviation: float, name: str) -> str:
     if np.isnan(mean):
-        return "–"
+        return NONE
     return number(mean, name) + ("" if np.isnan(deviation) else f" ± {number(deviation, name)}")
 
 
 def _count(value: float) -> str:
-    return "–" if np.isnan(value) else f"{int(value):,}".replace(",", " ")
+    return shown(value, lambda known: f"{int(known):,}".replace(",", " "))
 
 
 def _seconds(value: float) -> str:
-    return "–" if np.isnan(value) else f"{value:.1f}"
+    return shown(value, "{:.1f}".format)
 
 
 def _known(values: pd.Series) -> str:

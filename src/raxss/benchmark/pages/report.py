@@ -1,13 +1,12 @@
-"""What does a comparison say, in tables that a reader can check and a page that says no more than they do?
+"""Report of a comparison: tables, plots and page of a study.
 
-    CellResults, facts, errors -> results.csv      a row for each cell
-                               -> summary.csv      mean, deviation and interval of each system
-                               -> pooled.csv       all test predictions of a system together
-                               -> comparisons.csv  differences from the references
-    these alone                -> plots/*.png, README.md
+    RunResults, facts, errors -> results.csv      a row for each run
+                              -> summary.csv      mean, deviation and interval of each system
+                              -> pooled.csv       all test predictions of a system together
+                              -> comparisons.csv  differences from the references
+    these alone               -> plots/*.png, README.md (page.py)
 
-The same results give the same bytes. README and plots are made from the text of the tables, read back.
-Next: page.py has the words of the page.
+Deterministic: the same results give the same bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from raxss.benchmark.pages.files import FIGURES, csv_text, read_table, write_all
 from raxss.benchmark.pages.markdown import TITLES
 from raxss.benchmark.pages.page import SHOWN, in_words, make_page, plot_name
 from raxss.benchmark.pages.tidy import Row, figures_of, fit_of, over_seeds, tidy, wide
-from raxss.benchmark.result import CellResult
+from raxss.benchmark.result import RunResult
 from raxss.benchmark.statistics import (
     CHANCE,
     COMPARED,
@@ -37,29 +36,29 @@ from raxss.benchmark.statistics import (
     N_RESAMPLES,
     REFERENCES,
     CriticalDifference,
-    critical_difference,
     differences,
     differences_from_chance,
     intervals,
     plot_critical_difference,
+    ranked,
     resampled,
 )
 from raxss.benchmark.systems import System
 from raxss.errors import DataError, without_folders
 from raxss.metrics import METRICS
 
-CELL = ("dataset", "system", "seed")
+RUN = ("dataset", "system", "seed")
 FACTS = ("seconds", "seconds_of_choice", "n_threads", "device")
 COUNTS = ("n_predictions", "n_series", "n_groups", "each_once")
-POOLED = "pooled"  # rows of all predictions of a system together
+POOLED = "pooled"  # part of rows about all predictions of a system
 RANKED = "auc"
-DRAWS_AGAINST_CHANCE = 5  # times as many: 1 % over all systems is a small share of the draws
+DRAWS_AGAINST_CHANCE = 5  # times as many, for a corrected p of 1 %
 
 Frame = pd.DataFrame
 
 
 def write_report(
-    results: Sequence[CellResult],
+    results: Sequence[RunResult],
     *,
     facts: Mapping[Any, Mapping[str, Any]],
     errors: Sequence[Mapping[str, Any]],
@@ -67,26 +66,22 @@ def write_report(
     study_name: str,
     **settings: Any,
 ) -> list[Path]:
-    """Write the tables, plots and page of a study; each file appears whole.
+    """Write the tables, plots and page of a study; returns the files, the page last.
 
     Parameters
     ----------
     facts
-        What was noted beside a result (``seconds``, ``device``, ``n_threads``, ``warnings``; ``seconds_of_choice``
-        where a choice was made), by ``(dataset, system, seed)`` or ``(dataset, system, seed, fold)``.
+        Recorded with a result (``seconds``, ``device``, ``n_threads``, ``warnings``; ``seconds_of_choice``), by
+        ``(dataset, system, seed)`` or ``(dataset, system, seed, fold)``.
     errors
-        One for each cell that failed: ``dataset``, ``system``, ``seed``, ``fold``, ``type``, ``message``.
+        One for each run that failed: ``dataset``, ``system``, ``seed``, ``fold``, ``type``, ``message``.
     settings
         Of `tables_of`.
-
-    Returns
-    -------
-    What was written, the page last. Systems are listed in the order in which results and errors name them first.
 
     Examples
     --------
     >>> import tempfile
-    >>> result = CellResult(dataset="toy", system="sss", seed=1, config_hash="ab12", classes=("a", "b"),
+    >>> result = RunResult(dataset="toy", system="sss", seed=1, config_hash="ab12", classes=("a", "b"),
     ...                     positive="b", names=("s1", "s2"), labels=("a", "b"), groups=("g1", "g2"),
     ...                     probabilities=np.array([[0.9, 0.1], [0.2, 0.8]]))
     >>> files = write_report([result], facts={}, errors=[], out=tempfile.mkdtemp(), study_name="toy")
@@ -95,7 +90,11 @@ def write_report(
     """
     tables = tables_of(results, facts=facts, errors=errors, **settings)
     shown = {name: read_table(csv_text(table)) for name, table in tables.items()}
-    ranks, unranked = _ranks(shown["results"])
+    runs = shown["results"]
+    ranked_runs = runs[runs[RANKED].notna() & (runs["shuffled"] != 1)]  # shuffled labels rank nobody
+    ranks, unranked = ranked(
+        ranked_runs.pivot_table(index=["dataset", "seed"], columns="system", values=RANKED, sort=False)
+    )
     plots = _plots(shown, ranks)
     page = make_page(study_name, shown, plots=list(plots), ranks=ranks, unranked=unranked)
     return write_all(out, tables, plots, page)
@@ -105,7 +104,7 @@ def write_report(
 
 
 def tables_of(
-    results: Sequence[CellResult],
+    results: Sequence[RunResult],
     *,
     facts: Mapping[Any, Mapping[str, Any]],
     errors: Sequence[Mapping[str, Any]],
@@ -114,16 +113,16 @@ def tables_of(
     variants: Mapping[str, System] | None = None,
     n_resamples: int = N_RESAMPLES,
 ) -> dict[str, Frame]:
-    """``results``, ``summary``, ``pooled`` and ``comparisons``, as `write_report` writes them: views of the rows.
+    """``results``, ``summary``, ``pooled`` and ``comparisons``: views of the tidy rows.
 
     Parameters
     ----------
     references
-        Systems that all others are compared with, as far as they are there.
+        Systems that all others are compared with, as far as they have results.
     headlines
-        Dataset -> the figure by which its systems are put in order; AUC where it is not told.
+        Dataset -> the metric that its systems are ordered by, AUC by default.
     variants
-        Systems that differ from another one in some settings; each is compared with its base.
+        Variants of other systems; each is compared with its base.
     """
     found, usable, variants = [], [], variants or {}
     for item in results:
@@ -132,39 +131,37 @@ def tables_of(
             usable.append(item)
         except DataError as error:  # a table with a hole is better than none
             found.append(failed_row({**fit_of(item), "type": type(error).__name__, "message": str(error)}))
-    cells = pd.DataFrame([*found, *map(failed_row, errors)], columns=_fit_columns())
-    cells = _in_order(cells, cells)
-    rows = rows_of(cells, usable, references=references, variants=variants, n_resamples=n_resamples)
+    runs = pd.DataFrame([*found, *map(failed_row, errors)], columns=_fit_columns())
+    runs = _in_order(runs, runs)
+    rows = rows_of(runs, usable, references=references, variants=variants, n_resamples=n_resamples)
     means, compared = (over_seeds(rows, differences=entry) for entry in (False, True))
     compared = compared.rename(columns={"value": "difference"}).assign(
         metric=pd.Categorical(compared["metric"], COMPARED),
         reference=pd.Categorical(compared["reference"], [*references, *_bases(references, variants), CHANCE]),
     )
     return {
-        "results": cells,
-        "summary": _summary(means[means["part"].isna()], cells, headlines or {}, variants),
+        "results": runs,
+        "summary": _summary(means[means["part"].isna()], runs, headlines or {}, variants),
         "pooled": _in_order(
-            _beside(means[means["part"] == POOLED], ("", "_low", "_high"), METRICS, COUNTS), cells
+            _beside(means[means["part"] == POOLED], ("", "_low", "_high"), METRICS, COUNTS), runs
         ),
-        "comparisons": _in_order(compared[DIFFERENCES], cells, between=["metric", "reference"]),
+        "comparisons": _in_order(compared[DIFFERENCES], runs, between=["metric", "reference"]),
     }
 
 
 def rows_of(
-    cells: Frame,
-    results: Sequence[CellResult],
+    runs: Frame,
+    results: Sequence[RunResult],
     *,
     references: Sequence[str],
     variants: Mapping[str, System],
     n_resamples: int,
 ) -> Frame:
-    """The tidy table of a comparison.
-
-    Rows of fits; means over seeds (of a seed's folds first) with deviation and interval; figures of all predictions
-    of a system together, whose ``part`` is `POOLED`; differences from references, bases and chance.
+    """The tidy table: fits; means over seeds (over folds first); pooled predictions, whose ``part`` is `POOLED`;
+    differences from references, bases and chance.
     """
     fits = (
-        cells[cells["error"].isna()]
+        runs[runs["error"].isna()]
         .melt(["dataset", "system", "seed", "fold"], list(FIGURES), var_name="metric")
         .astype({"value": np.float64})
     )
@@ -193,25 +190,20 @@ def rows_of(
 
 
 def _bases(references: Sequence[str], variants: Mapping[str, System]) -> list[str]:
-    """Bases of variants that are no references: their variants alone are compared with them."""
-    bases = (
-        variant.base
-        for variant in variants.values()
-        if variant.base is not None and variant.base not in references
-    )
-    return list(dict.fromkeys(bases))
+    """Bases of variants that are no references: only their variants are compared with them."""
+    bases = dict.fromkeys(variant.base for variant in variants.values() if variant.base is not None)
+    return [base for base in bases if base not in references]
 
 
 def _fit_columns() -> list[str]:
     tested = ("n_test", "n_groups", "test_classes", "positive", "f1_classes")
-    told = (*tested, "shuffled", "data", "split", "leaky", "balance", "choice")
-    about = ("n_parameters", *FACTS, "n_warnings", "config_hash", "error")
-    return [*CELL, *SHOWN, "fold", *FIGURES[3:], *told, *about]
+    setup = ("shuffled", "data", "split", "leaky", "balance", "choice", "n_parameters")
+    return [*RUN, *SHOWN, "fold", *FIGURES[3:], *tested, *setup, *FACTS, "n_warnings", "config_hash", "error"]
 
 
-def _fit(result: CellResult, facts: Mapping[str, Any]) -> dict[str, Any]:
+def _fit(result: RunResult, facts: Mapping[str, Any]) -> dict[str, Any]:
     """One row of ``results``."""
-    counts = {str(item): sum(label == item for label in result.labels) for item in result.classes}
+    counts = {str(name): result.labels.count(name) for name in result.classes}
     positive = (
         result.positive if result.positive is not None or len(result.classes) > 2 else result.classes[-1]
     )
@@ -237,23 +229,23 @@ def _fit(result: CellResult, facts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _facts_of(result: CellResult, facts: Mapping[Any, Mapping[str, Any]]) -> Mapping[str, Any]:
+def _facts_of(result: RunResult, facts: Mapping[Any, Mapping[str, Any]]) -> Mapping[str, Any]:
     key = (result.dataset, result.system, result.seed)
     return facts.get((*key, result.fold), facts.get(key, {}))
 
 
 def failed_row(error: Mapping[str, Any]) -> dict[str, Any]:
     """An error as a row of ``results``, its message in one line and without folders."""
-    told = f"{error.get('type', 'Error')}: {error.get('message') or 'no message was kept'}"
-    told = " ".join(without_folders(told).split())
-    return {name: error.get(name) for name in (*CELL, "fold", "config_hash")} | {"error": told[:600]}
+    message = f"{error.get('type', 'Error')}: {error.get('message') or 'no message was kept'}"
+    message = " ".join(without_folders(message).split())
+    return {name: error.get(name) for name in (*RUN, "fold", "config_hash")} | {"error": message[:600]}
 
 
-def _in_order(table: Frame, cells: Frame, between: Iterable[str] = ()) -> Frame:
-    """Datasets and systems as the cells name them first, seeds ascending."""
+def _in_order(table: Frame, runs: Frame, between: Iterable[str] = ()) -> Frame:
+    """Datasets and systems as the runs name them first, seeds ascending."""
     table = table.copy()
     for name in ("dataset", "system"):
-        table[name] = pd.Categorical(table[name].fillna(""), cells[name].fillna("").unique())
+        table[name] = pd.Categorical(table[name].fillna(""), runs[name].fillna("").unique())
     keys = [item for item in ("dataset", *between, "system", "seed", "fold") if item in table]
     return table.sort_values(keys, kind="stable").reset_index(drop=True)
 
@@ -270,12 +262,12 @@ def _beside(means: Frame, parts: Sequence[str], metrics: Sequence[str], others: 
 
 
 def _summary(
-    means: Frame, cells: Frame, headlines: Mapping[str, str], variants: Mapping[str, System]
+    means: Frame, runs: Frame, headlines: Mapping[str, str], variants: Mapping[str, System]
 ) -> Frame:
     """Mean, deviation and interval of every metric, and what is known of each system."""
     figures = _beside(means, ("_mean", "_sd", "_low", "_high"), FIGURES)
     counts = dict(zip(zip(means["dataset"], means["system"], strict=True), means["n_seeds"], strict=True))
-    done = cells[cells["error"].isna()]
+    done = runs[runs["error"].isna()]
     rows = []
     for (dataset, system), own in done.groupby(["dataset", "system"], observed=True, sort=True):
         variant = variants.get(str(system))
@@ -286,7 +278,7 @@ def _summary(
                 "n_seeds": counts[dataset, system],
                 "n_parameters": own["n_parameters"].max(),
                 "seconds_mean": own.groupby("seed")["seconds"].mean().mean(),
-                "seconds_of_choice": own["seconds_of_choice"].max(),  # made once, told of each seed
+                "seconds_of_choice": own["seconds_of_choice"].max(),  # made once for all seeds
                 "choice": "; ".join(dict.fromkeys(item for item in own["choice"] if item)),
                 "headline": headlines.get(str(dataset), HEADLINES[0]),
                 "base": variant.base if variant else None,
@@ -299,7 +291,7 @@ def _summary(
     return table[[*about[:3], *figures.columns[2:], *about[3:]]]
 
 
-def _pooled_rows(results: Sequence[CellResult], n_resamples: int) -> list[Row]:
+def _pooled_rows(results: Sequence[RunResult], n_resamples: int) -> list[Row]:
     """Figures of all predictions of a system in one heap; ``each_once`` tells whether no series is in it twice."""
     rows: list[Row] = []
     for dataset, system in dict.fromkeys((entry.dataset, entry.system) for entry in results):
@@ -325,13 +317,10 @@ def _pooled_rows(results: Sequence[CellResult], n_resamples: int) -> list[Row]:
 # Plots --------------------------------------------------------------------------------------------------------
 
 
-def plot_systems(cells: Frame, summary: Frame, metric: str = "auc", *, ax: Axes | None = None) -> Axes:
-    """One dataset: each system's seeds as points, their mean, and its interval as a line.
+def plot_systems(runs: Frame, summary: Frame, metric: str = "auc", *, ax: Axes | None = None) -> Axes:
+    """Seeds of each system as points, their mean, and its interval as a line, of one dataset.
 
-    Parameters
-    ----------
-    cells, summary
-        Rows of ``results`` and ``summary`` of `tables_of`, of this dataset.
+    ``runs`` and ``summary`` are rows of ``results`` and ``summary`` of `tables_of`.
     """
     if ax is None:
         ax = Figure(figsize=(7.5, 1.1 + 0.27 * len(summary)), layout="constrained").subplots()
@@ -339,7 +328,7 @@ def plot_systems(cells: Frame, summary: Frame, metric: str = "auc", *, ax: Axes 
     if len(reference):
         ax.axvline(reference.iloc[0], color=FAINT, lw=0.8, ls=":")
     for row, item in enumerate(summary.to_dict("records")):
-        seeds = cells.loc[cells["system"] == item["system"], metric].dropna()
+        seeds = runs.loc[runs["system"] == item["system"], metric].dropna()
         ax.plot(seeds, np.full(len(seeds), row), "o", ms=4.5, mfc="none", mec=FAINT, mew=0.9, zorder=2)
         if f"{metric}_low" in item:
             ax.plot([item[f"{metric}_low"], item[f"{metric}_high"]], [row, row], color=STEP, lw=2, zorder=1)
@@ -357,24 +346,8 @@ def _plots(tables: Mapping[str, Frame], ranks: CriticalDifference | None) -> dic
     found = {}
     for dataset, summary in tables["summary"].groupby("dataset", sort=False):
         if summary["auc_mean"].notna().any():
-            cells = tables["results"][tables["results"]["dataset"] == dataset]
-            found[plot_name(str(dataset))] = png(plot_systems, cells, summary)
+            runs = tables["results"][tables["results"]["dataset"] == dataset]
+            found[plot_name(str(dataset))] = png(plot_systems, runs, summary)
     if ranks is not None:
         found["plots/critical-difference.png"] = png(plot_critical_difference, ranks)
     return found
-
-
-def _ranks(cells: Frame) -> tuple[CriticalDifference | None, list[str]]:
-    """Ranks over (dataset, seed), of the systems that are in every block; and those that are not.
-
-    Shuffled labels rank nobody.
-    """
-    done = cells[cells[RANKED].notna() & (cells["shuffled"] != 1)]
-    if done.empty:
-        return None, []
-    scores = done.pivot_table(index=["dataset", "seed"], columns="system", values=RANKED, sort=False)
-    complete = scores.dropna(axis="columns")
-    missing = [str(score) for score in scores if score not in complete]
-    if len(complete) < 2 or complete.shape[1] < 2:
-        return None, missing
-    return critical_difference(complete), missing

@@ -1,12 +1,11 @@
 """The tidy results table of a study: one row a number, in long format.
 
-    fits with their answers -> rows: study, analysis, dataset, system, seed, fold, series, reference, metric, value,
-                               sd, low, high, p, p_holm, n_seeds, n_groups, n_series, and the settings of a question
+    evaluated runs -> rows: study, analysis, dataset, system, seed, fold, series, reference, metric, value, sd, low,
+                      high, p, p_holm, n_seeds, n_groups, n_series, and the settings of an evaluation
 
-Every study page is computed from such rows; the tables that files have are views of them (`wide`). Rows with a seed
-are of one fit; rows without are means over seeds, with the interval of a bootstrap over test groups. Rows with a
-reference are differences from it.
-Next: markdown.py turns views into Markdown.
+Every study page is computed from such rows; the CSV tables are views of them (`wide`). Rows with a seed are of one
+fit; rows without are means over seeds, with a bootstrap interval over test groups. Rows with a reference are
+differences from it.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from raxss.benchmark.analyses.probe import Probed
-from raxss.benchmark.result import CellResult
+from raxss.benchmark.analyses.evaluation import EvaluatedRun
+from raxss.benchmark.result import RunResult
 from raxss.benchmark.statistics import Resampled, difference, holm, intervals, resampled
 from raxss.errors import DataError
 from raxss.metrics import METRICS, weighted_scores
@@ -34,7 +33,7 @@ Row = dict[str, Any]
 
 
 def tidy(rows: Iterable[Mapping[str, Any]] | Frame, *, study: str = "", analysis: str = "") -> Frame:
-    """Rows as one table: `COLUMNS` first, then the settings of questions; what a row lacks is missing.
+    """Rows as one table: `COLUMNS` first, then settings; what a row lacks is missing.
 
     Examples
     --------
@@ -50,7 +49,7 @@ def tidy(rows: Iterable[Mapping[str, Any]] | Frame, *, study: str = "", analysis
 
 
 def settings_in(table: Frame) -> list[str]:
-    """The columns that say what was asked: the settings of questions."""
+    """Columns that are settings of evaluations."""
     return [str(name) for name in table.columns if name not in COLUMNS]
 
 
@@ -81,32 +80,37 @@ def check_tidy(table: Frame) -> None:
 # From fits to rows --------------------------------------------------------------------------------------------
 
 
-def headline(result: CellResult) -> str:
-    """The figure that a study of these classes is about.
-
-    AUC of two classes; of more the F1 of some, where a study names them, else accuracy.
-    """
+def headline(result: RunResult) -> str:
+    """The main metric: AUC of two classes; of more the F1 of those that the study names, else accuracy."""
     if len(result.classes) == 2:
         return "auc"
     return "f1" if result.f1_classes else "accuracy"
 
 
-def settings_of(question: Mapping[str, Any]) -> Row:
-    """A question as tables have it; exclusion as text, since 1 sample and 1.0 windows are not the same.
+def settings_of(settings: Mapping[str, Any]) -> Row:
+    """Settings as tables have them; exclusion as text, since 1 sample and 1.0 windows are not the same.
 
     >>> settings_of({"space": "signal", "exclusion": 1.0})
     {'space': 'signal', 'exclusion': '1.0'}
     """
-    return {name: str(value) if name == "exclusion" else value for name, value in question.items()}
+    return {name: str(value) if name == "exclusion" else value for name, value in settings.items()}
 
 
-def fit_of(result: CellResult) -> Row:
-    """Which fit a row is of."""
+def fit_of(result: RunResult) -> Row:
+    """The columns that identify a fit."""
     return {name: getattr(result, name) for name in ("dataset", "system", "seed", "fold")}
 
 
-def figures_of(result: CellResult) -> dict[str, float]:
-    """Every metric of the test part as it is."""
+def runs_by(name: str, runs: Iterable[EvaluatedRun]) -> Iterable[tuple[str, list[EvaluatedRun]]]:
+    """Runs by dataset or system, in the order of first occurrence."""
+    found: dict[str, list[EvaluatedRun]] = {}
+    for run in runs:
+        found.setdefault(getattr(run.result, name), []).append(run)
+    return found.items()
+
+
+def figures_of(result: RunResult) -> dict[str, float]:
+    """Every metric of the test series."""
     found = weighted_scores(
         result.labels,
         result.probabilities,
@@ -117,22 +121,22 @@ def figures_of(result: CellResult) -> dict[str, float]:
     return {name: float(found[name][0]) for name in METRICS}
 
 
-def answer_rows(probed: Iterable[Probed]) -> list[Row]:
-    """A row for each fit, answer and metric; figures of the validation part are metrics of their own."""
+def evaluation_rows(runs: Iterable[EvaluatedRun]) -> list[Row]:
+    """A row for each run, evaluation and metric; those of the validation series are metrics of their own."""
     rows = []
-    for item in probed:
-        for place, answer in enumerate(item.answers):
-            figures = figures_of(item.answer_as_result(place, item.result.system))
-            figures |= {f"{VALIDATION}{name}": value for name, value in answer.validation.items()}
-            about = fit_of(item.result) | settings_of(answer.question)
+    for run in runs:
+        for place, evaluation in enumerate(run.evaluations):
+            figures = figures_of(run.as_result(place, run.result.system))
+            figures |= {f"{VALIDATION}{name}": value for name, value in evaluation.validation.items()}
+            about = fit_of(run.result) | settings_of(evaluation.settings)
             rows += [about | {"metric": name, "value": value} for name, value in figures.items()]
     return rows
 
 
 def draws_of(
-    results: Mapping[Any, Sequence[CellResult]], metric: str, n_resamples: int
+    results: Mapping[Any, Sequence[RunResult]], metric: str, n_resamples: int
 ) -> dict[Any, Resampled]:
-    """The figure of every entry in the same draws of groups, so that any two of them can be compared."""
+    """A metric of every entry in the same bootstrap draws, so that any two of them can be compared."""
     keys = {f"{place:09d}": key for place, key in enumerate(results)}
     named = [replace(item, system=name) for name, key in keys.items() for item in results[key]]
     found = resampled(named, n_resamples=n_resamples, metrics=[metric])
@@ -154,7 +158,7 @@ def difference_row(own: Resampled, reference: Resampled, metric: str) -> Row:
 
 
 def corrected(rows: Sequence[Row], family: Callable[[Row], Hashable] = lambda _: None) -> list[Row]:
-    """The same rows with ``p_holm``: p-values corrected (Holm) over each family of them.
+    """The rows with ``p_holm``: p-values corrected (Holm) within each family.
 
     >>> [row["p_holm"] for row in corrected([{"p": 0.01}, {"p": 0.04}])]
     [0.02, 0.04]
@@ -193,7 +197,7 @@ def over_seeds(table: Frame, *, differences: bool) -> Frame:
 
 
 def as_written(table: Frame) -> Frame:
-    """The same rows with numbers of ten digits, as files have them: a page says no more than its tables do."""
+    """The rows with numbers of ten digits, as CSV files have them."""
     rounded = {name: [float(f"{item:.10g}") for item in table[name]] for name in NUMBERS}
     return table.assign(**rounded)
 
