@@ -67,7 +67,12 @@ def plot_overlay(
     figure
         To draw into; a new one by default.
     """
-    series = _series_of(evidence)
+    series = evidence.series
+    if series is None:
+        raise DataError(
+            f"the evidence of {evidence.name!r} was loaded without its samples, which are needed to draw it. "
+            "Pass them: SeriesEvidence.load(folder, series=...)."
+        )
     if window is None:
         window = int(evidence.top_windows(1, class_)["window"].iloc[0])
     neighbors = evidence.leaderboard(window).head(n_support)
@@ -443,16 +448,6 @@ def _write_headings(figure: Figure, evidence: Evidence, class_: Any, width: floa
     figure.text(left, 1 - 0.22 / height, title, fontsize=size, va="top", color=INK, parse_math=False)
     figure.text(left, 1 - 0.52 / height, "  ·  ".join(facts), fontsize=NORMAL, va="top", color=FAINT)
     figure.text(1 - 0.15 / width, 0.12 / height, NOTE, fontsize=7.5, ha="right", va="bottom", color=FAINT)
-
-
-def _series_of(evidence: Evidence) -> Series:
-    """The samples to draw, or an error that says how to get them back."""
-    if evidence.series is None:
-        raise DataError(
-            f"the evidence of {evidence.name!r} was loaded without its samples, which are needed to draw it. "
-            "Pass them: SeriesEvidence.load(folder, series=...)."
-        )
-    return evidence.series
 
 
 def _with_gaps(samples: NDArray[Any]) -> NDArray[np.float64]:

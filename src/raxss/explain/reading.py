@@ -23,7 +23,7 @@ from raxss.explain.neighbour_lists import Columns, columns_of
 from raxss.uncertainty.bootstrap import Interval
 
 MAX_WHOLE_BYTES = 2**25  # up to which evidence.json is read whole
-MAX_HEAD_BYTES = 2**22  # of what stands before its tables
+MAX_HEAD_BYTES = 2**22  # of the part before its tables
 TABLES = (b',\n  "windows_left_out": {', b',\n  "windows": [')  # begin what is in the Parquet files as well
 FLAGS = ("flat", "nonfinite", "lonely", "padded")
 OF_NEIGHBORS = ("window", "rank", "neighbor", "start_s", "end_s", "similarity", "overlap_s")
@@ -33,7 +33,7 @@ def read_head(path: Path) -> dict[str, Any]:
     """Contents of evidence.json without its tables.
 
     Of a long recording the tables have hundreds of megabytes, and `SeriesEvidence.load` has them from the Parquet
-    files. So of a large file only what stands before them is read, which is how raxss writes it.
+    files. So of a large file only the part before them is read, which is how raxss writes it.
     """
     size, what = path.stat().st_size, display_name(path)
     if size <= MAX_WHOLE_BYTES:

@@ -36,7 +36,7 @@ CONTRIBUTION, WEIGHT, POSTERIOR, GRADIENT, OCCLUSION, RANDOM = ORDERS = (
 )
 DELETION, INSERTION = DIRECTIONS = ("deletion", "insertion")
 N_STEPS = 10  # of a curve
-LEAST_CHANGE = 0.02  # of the score: of less, no share can be told
+LEAST_CHANGE = 0.02  # of the score: shares of less are not meaningful
 N_RANDOM = 3  # random orders, whose mean is what others are compared with
 
 

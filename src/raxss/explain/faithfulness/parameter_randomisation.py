@@ -1,10 +1,10 @@
 """Parameter randomisation: evidence of a network whose layers are scrambled one after the other.
 
-    ModelAdapter, series -> layers scrambled from the last to the first, one more at a time -> evidence anew
+    ModelAdapter, series -> layers scrambled from the last to the first, one more at a time -> new evidence
         -> rank correlation of contributions, weights and posteriors with those of the model as it is
 
 Evidence that stays while the network is destroyed shows the signal, or the method, and not the model (Adebayo et
-al., 2018). Weights from the signal alone stay by construction; this says so in numbers.
+al., 2018). Weights from the signal alone stay by construction.
 Next: counterfactual.py changes the signal again.
 """
 

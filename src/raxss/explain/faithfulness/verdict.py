@@ -174,16 +174,17 @@ def _about_deletion() -> Iterator[Rule]:
 
 def _about_retrieval() -> Iterator[Rule]:
     for control in ("shuffled", "other series", "inverted"):
+        neighbours = "neighbours of other series" if control == "other series" else f"neighbours {control}"
         yield Rule(
             ("retrieval", control, "moved"),
             f"The score depends on who the neighbours are ({control}).",
             f"mean distance of the predicted class's probability above {LEAST_MOVE}",
             LEAST_MOVE,
             {
-                "yes": f"With neighbours {_worded(control)} the score moves (mean distance)",
-                "no": f"With neighbours {_worded(control)} the score stays where it was, so lists of neighbours "
+                "yes": f"With {neighbours} the score moves (mean distance)",
+                "no": f"With {neighbours} the score stays where it was, so lists of neighbours "
                 "explain nothing of it (mean distance)",
-                "unclear": f"With neighbours {_worded(control)} the score may move a little (mean distance)",
+                "unclear": f"With {neighbours} the score may move a little (mean distance)",
             },
         )
     yield Rule(
@@ -232,18 +233,19 @@ def _about_the_network(n_steps: int) -> Iterator[Rule]:
 
 
 def _about_windows() -> Iterator[Rule]:
-    for by in ("neighbour", *BASELINES):
+    texts = {"neighbour": "its best neighbour", "surrogate": "a surrogate", "mean": "the mean"}
+    for by, text in texts.items():
         yield Rule(
             ("counterfactual", by, "fall beyond random"),
             f"Replacing the strongest window (by {by}) lowers the score more than replacing any.",
             "fall of the score beyond that of random windows above 0",
             0.0,
             {
-                "yes": f"Without its strongest window (replaced by {_by(by)}) the score falls more than without a "
+                "yes": f"Without its strongest window (replaced by {text}) the score falls more than without a "
                 "random one",
-                "no": f"Without its strongest window (replaced by {_by(by)}) the score falls less than without a "
+                "no": f"Without its strongest window (replaced by {text}) the score falls less than without a "
                 "random one",
-                "unclear": f"Its strongest window (replaced by {_by(by)}) matters no more than a random one, as "
+                "unclear": f"Its strongest window (replaced by {text}) matters no more than a random one, as "
                 "far as can be seen",
             },
         )
@@ -264,35 +266,25 @@ def _about_events() -> Iterator[Rule]:
 
 
 def _about_stability(changes: Iterable[str]) -> Iterator[Rule]:
+    texts = {
+        "half the stride": "the stride (halved)",
+        "twice the stride": "the stride (doubled)",
+        "offset of half a stride": "where windows begin",
+        "another seed": "the seed of training",
+    }
     for change in changes:
+        text = texts.get(change, change)
         yield Rule(
             ("stability", change, "rank_correlation"),
             f"Evidence is the same after a small change ({change}).",
             f"rank correlation of evidence over time above {STABLE}",
             STABLE,
             {
-                "yes": f"Evidence hardly depends on {_small(change)} (rank correlation)",
-                "no": f"Evidence depends on {_small(change)} (rank correlation)",
-                "unclear": f"Evidence may depend on {_small(change)} (rank correlation)",
+                "yes": f"Evidence hardly depends on {text} (rank correlation)",
+                "no": f"Evidence depends on {text} (rank correlation)",
+                "unclear": f"Evidence may depend on {text} (rank correlation)",
             },
         )
-
-
-def _worded(control: str) -> str:
-    return {"other series": "of other series"}.get(control, control)
-
-
-def _by(by: str) -> str:
-    return {"neighbour": "its best neighbour", "surrogate": "a surrogate", "mean": "the mean"}[by]
-
-
-def _small(change: str) -> str:
-    return {
-        "half the stride": "the stride (halved)",
-        "twice the stride": "the stride (doubled)",
-        "offset of half a stride": "where windows begin",
-        "another seed": "the seed of training",
-    }.get(change, change)
 
 
 def verdict(found: list[Statement]) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""One recording as one page that opens offline: contents.py says what, page.py makes the file, viewer/ draws it."""
+"""Report of one recording, a page that opens offline: contents.py, page.py (the file), viewer/ (its script)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def report_of(
     positive: Any = None,
     full_bytes: int = FULL_BYTES,
 ) -> Report:
-    """A page about one series, or about the series of one recording; parameters as in `report_contents`.
+    """Make the report of one series, or of the series of one recording; parameters as in `report_contents`.
 
     Examples
     --------

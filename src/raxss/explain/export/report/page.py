@@ -66,9 +66,9 @@ class Report:
     Attributes
     ----------
     contents
-        Everything it says: see `raxss.explain.export.report.contents.report_contents`.
+        All its data: see `raxss.explain.export.report.contents.report_contents`.
     lacking
-        Names of what it does not say because it was read from a page that an earlier version wrote.
+        Names of data that it does not have because an earlier version wrote it.
     """
 
     contents: dict[str, Any]
@@ -132,7 +132,7 @@ def page_of(contents: dict[str, Any]) -> bytes:
 
 
 def contents_of(page: bytes, *, name: str = "report") -> dict[str, Any]:
-    """What a page says; refused where anything but its data differs from what this version writes."""
+    """Data of a page; refused where anything else differs from what this version writes."""
     earlier = _earlier_shell(page)
     before, after = _shell() if earlier is None else earlier[:2]
     if not (page.startswith(before) and page.endswith(after) and len(page) >= len(before) + len(after)):
@@ -161,7 +161,7 @@ def contents_of(page: bytes, *, name: str = "report") -> dict[str, Any]:
 
 
 def _earlier_shell(page: bytes) -> tuple[bytes, bytes, tuple[str, ...]] | None:
-    """What stands before and behind the data, and what they lack, if an earlier version wrote this page."""
+    """Parts before and behind the data, and names that they lack, if an earlier version wrote this page."""
     start = page.find(DATA.partition("{")[0].encode())
     end = page.find(b"</script>", max(start, 0))  # nothing in the data ends the block
     if start < 0 or end < 0:
@@ -180,13 +180,13 @@ def _block(contents: dict[str, Any]) -> bytes:
 
 
 def _opening(block: bytes) -> bytes:
-    """What stands directly before the data, with their hash."""
+    """Opening tag of the data, with their hash."""
     return DATA.format(digest=hashlib.sha256(block).hexdigest()).encode()
 
 
 @functools.cache
 def _shell() -> tuple[bytes, bytes]:
-    """What stands before and behind the data."""
+    """Parts before and behind the data."""
     files = resources.files("raxss.explain.export.report")
     script, style = ((files / name).read_text("utf-8") for name in ("viewer.js", "viewer.css"))
     mark = "\0"

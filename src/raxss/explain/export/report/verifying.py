@@ -57,7 +57,7 @@ class Verification:
 
 
 def verify_report(report: Report, again: Report) -> Verification:
-    """Compare a report with one that was made anew from the same model and recording.
+    """Compare a report with a new one of the same model and recording.
 
     Whole numbers and texts must be the same, packed arrays within one step. Other numbers within 1e-6, or where
     they are small by nature (weights, what windows contribute, the steps of a signal) within 1e-6 of the largest.
