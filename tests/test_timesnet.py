@@ -7,7 +7,14 @@ import naive_networks
 from network_claims import build, double, numpy_weights, seeded_on_one_thread, trained_a_little
 from raxss.errors import ConfigError
 from raxss.method.backbones import timesnet
-from raxss.method.backbones.timesnet import Inception, TimesBlock, fold, group_folds, strongest_periods
+from raxss.method.backbones.timesnet import (
+    Inception,
+    TimesBlock,
+    convolve,
+    fold,
+    group_folds,
+    strongest_periods,
+)
 
 _seeded = pytest.fixture(autouse=True)(seeded_on_one_thread)
 
@@ -54,7 +61,8 @@ def test_one_convolution_with_the_mean_kernel_is_the_mean_of_all_kernels(rng):
     image = rng.normal(size=(3, 5, 9))
     weights = {f"x.{name}": value for name, value in numpy_weights(block).items()}
     assert_close(
-        block(double(image)[None])[0].detach(), double(naive_networks.inception(image, weights, "x"))
+        convolve(double(image)[None], block.mean_kernel())[0].detach(),
+        double(naive_networks.inception(image, weights, "x")),
     )
 
 
