@@ -228,16 +228,24 @@ def test_members_that_are_no_number_and_no_list_of_tables_are_refused(members):
     assert f"members is {members!r} and" in str(raised.value)
 
 
-def test_options_that_are_no_table_are_refused():
-    with pytest.raises(ConfigError, match=r"options is \['width'\]; needed is"):
-        build("ensemble", options=["width"])
-
-
-@pytest.mark.parametrize("members", [10**12, [{}] * 65])
-def test_too_many_members_are_refused_at_once(members):
-    found = 65 if isinstance(members, list) else members
-    with pytest.raises(ConfigError, match=f"members must be at most 64, got {found}"):
-        build("ensemble", members=members)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"options": ["width"]}, r"options is \['width'\]; needed is"),
+        ({"members": 10**12}, "members must be at most 64, got 1000000000000"),
+        ({"members": [{}] * 65}, "members must be at most 64, got 65"),
+        ({"of": "multivew"}, "there is no backbone 'multivew'; did you mean 'multiview'"),
+        ({"member": 3}, "'ensemble' has no option 'member'; did you mean 'members'"),
+        (
+            {"of": "convnet", "members": [{}, {"widht": 3}]},
+            "'convnet' has no option 'widht'; did you mean 'width'",
+        ),
+        ({"of": "ensemble"}, "cannot be made of ensembles"),
+    ],
+)
+def test_options_that_make_no_ensemble_are_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        build("ensemble", **options)
 
 
 def test_an_ensemble_that_would_fill_the_memory_is_refused_at_its_first_member(monkeypatch):
@@ -249,20 +257,6 @@ def test_an_ensemble_that_would_fill_the_memory_is_refused_at_its_first_member(m
     )
     with pytest.raises(ConfigError, match=message):
         build("ensemble", of="convnet", members=4, options={"width": 4})
-
-
-def test_unknown_names_are_answered_with_the_nearest():
-    with pytest.raises(ConfigError, match="there is no backbone 'multivew'; did you mean 'multiview'"):
-        build("ensemble", of="multivew")
-    with pytest.raises(ConfigError, match="'ensemble' has no option 'member'; did you mean 'members'"):
-        build("ensemble", member=3)
-    with pytest.raises(ConfigError, match="'convnet' has no option 'widht'; did you mean 'width'"):
-        build("ensemble", of="convnet", members=[{}, {"widht": 3}])
-
-
-def test_an_ensemble_of_ensembles_is_refused():
-    with pytest.raises(ConfigError, match="cannot be made of ensembles"):
-        build("ensemble", of="ensemble")
 
 
 class WithFeatures(nn.Module):

@@ -277,28 +277,22 @@ def test_killed_and_resumed_ends_bit_for_bit_where_it_would_have(rng, tmp_path):
 # Errors -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_misspelt_view_is_answered_with_the_nearest():
-    with pytest.raises(
-        ConfigError, match=r"views is 'rythms'; did you mean 'rhythms'\? Known: shapes, rhythms"
-    ):
-        build("multiview", views=["shapes", "rythms"])
-    with pytest.raises(ConfigError, match="views is 'pvv'; did you mean 'ppv'"):
-        build("multiview", views="pvv")
-
-
-def test_views_that_see_nothing_of_so_short_a_window_are_refused():
-    with pytest.raises(ConfigError, match=r"\['ppv'\] leave nothing to read a window of 15 .* Add 'shapes'"):
-        build("multiview", window_length=15, views=["ppv"])
-    with pytest.raises(ConfigError, match=r"views \[\] leave nothing"):
-        build("multiview", views=[])
-
-
-@pytest.mark.parametrize("option", ["width", "n_dilations", "n_cuts", "d_ppv"])
-def test_sizes_below_one_are_refused(option):
-    with pytest.raises(ConfigError, match=f"at least 1 and derivatives at least 0; got .*{option}=0"):
-        build("multiview", **{option: 0})
-    with pytest.raises(ConfigError, match="derivatives=-1"):
-        build("multiview", derivatives=-1)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"views": ["shapes", "rythms"]}, r"'rythms'; did you mean 'rhythms'\? Known: shapes, rhythms"),
+        ({"views": "pvv"}, "views is 'pvv'; did you mean 'ppv'"),
+        (
+            {"window_length": 15, "views": ["ppv"]},
+            r"\['ppv'\] leave nothing to read a window of 15 .* Add 'shapes'",
+        ),
+        ({"views": []}, r"views \[\] leave nothing"),
+        ({"derivatives": -1}, "at least 1 and derivatives at least 0; got .*derivatives=-1"),
+    ],
+)
+def test_options_that_make_no_network_are_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        build("multiview", **options)
 
 
 def test_with_revin_level_and_scale_of_a_window_say_nothing():

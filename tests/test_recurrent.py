@@ -6,7 +6,7 @@ import torch
 
 import naive_networks as naive
 from network_claims import build, seeded_on_one_thread
-from raxss.errors import BackboneError, ConfigError, EmptyDataError
+from raxss.errors import BackboneError, EmptyDataError
 from raxss.method.backbones.patches import PatchTokens
 from raxss.method.backbones.recurrent import _states
 from raxss.method.window_scorer import exact_arithmetic
@@ -207,11 +207,3 @@ def test_other_shapes_are_refused_with_what_is_needed(name):
         network(torch.zeros(4, 2, 80), torch.tensor([1, 2, 3]))
     with pytest.raises(BackboneError, match=r"n_samples is torch.float32"):
         network(torch.zeros(4, 2, 80), torch.ones(4))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_sizes_below_one_are_refused_by_name(name):
-    with pytest.raises(ConfigError, match="patch_stride=0"):
-        build(name, patch_stride=0)
-    with pytest.raises(ConfigError, match=r"n_layers.*0"):
-        build(name, n_layers=0)

@@ -5,7 +5,6 @@ from torch.testing import assert_close
 
 import naive_networks
 from network_claims import build, double, numpy_weights, seeded_on_one_thread, trained_a_little
-from raxss.errors import ConfigError
 from raxss.method.backbones import timesnet
 from raxss.method.backbones.timesnet import (
     Inception,
@@ -126,8 +125,3 @@ def test_the_score_does_not_depend_on_how_many_folds_are_done_at_once(monkeypatc
     at_once = network(windows)
     monkeypatch.setattr(timesnet, "SAMPLES_AT_ONCE", 3 * 64)
     assert_close(network(windows), at_once, atol=1e-5, rtol=1e-5)
-
-
-def test_sizes_below_one_are_refused():
-    with pytest.raises(ConfigError, match="d_model=16, d_ff=32, n_layers=2, top_k=0, n_kernels=4"):
-        build("timesnet", top_k=0)
