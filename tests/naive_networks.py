@@ -1,4 +1,4 @@
-"""Three published networks as plain loops in float64: slow, obvious, and shared with nothing under test.
+"""Published networks as plain loops in float64: slow, obvious, and shared with nothing under test.
 
     one window (n_variates, length) and the weights of a network, by name -> logits (n_outputs,)
 
@@ -228,3 +228,30 @@ def gelu(values: Array) -> Array:
     """x times the chance that a standard normal number is below x."""
     chances = [0.5 * (1 + math.erf(item / math.sqrt(2))) for item in values.flatten()]
     return values * np.array(chances).reshape(values.shape)
+
+
+# Networks over patches
+
+
+def selective_scan(x, delta, A, B, C, D):
+    """h_t = exp(delta_t A) h_{t-1} + delta_t B_t x_t, y_t = C_t h_t + D x_t, as it is written."""
+    batch, length, width = x.shape
+    y = np.zeros((batch, length, width))
+    for series in range(batch):
+        for channel in range(width):
+            state = np.zeros(A.shape[1])
+            for t in range(length):
+                step, value = delta[series, t, channel], x[series, t, channel]
+                for n in range(len(state)):
+                    state[n] = np.exp(step * A[channel, n]) * state[n] + step * B[series, t, n] * value
+                y[series, t, channel] = state @ C[series, t] + D[channel] * value
+    return y
+
+
+def patches(samples, patch_length, patch_stride):
+    """The patches that lie wholly in one series ``(n_variates, n_samples)``, all variates of each in a row."""
+    n_samples = samples.shape[1]
+    if n_samples < patch_length:
+        return np.pad(samples, ((0, 0), (0, patch_length - n_samples))).reshape(1, -1)
+    starts = range(0, n_samples - patch_length + 1, patch_stride)
+    return np.stack([samples[:, start : start + patch_length].ravel() for start in starts])

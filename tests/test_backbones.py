@@ -120,7 +120,7 @@ def test_only_revin_makes_convnet_blind_to_the_level_of_a_window():
 # Learning
 
 
-def test_convnet_tells_rows_of_two_features_apart_by_place():
+def test_convnet_separates_rows_of_two_features_by_place():
     rows, targets = make_blobs(300, n_features=2, centers=3, random_state=0)
     windows = torch.tensor((rows - rows.mean()) / rows.std(), dtype=torch.float32)[:, None]
     assert train(build("convnet", 1, 2, 3), windows, torch.tensor(targets), n_steps=150) > 0.9
@@ -173,51 +173,49 @@ def test_a_registered_network_is_known_by_name_and_the_name_is_not_given_twice()
 # Errors
 
 
-def test_an_unknown_backbone_is_answered_with_the_nearest_name():
-    with pytest.raises(ConfigError, match=r"'patchts'; did you mean 'patchtst'\? Known: convnet, .*patchtst"):
-        build("patchts")
+def returning(network):
+    return lambda n_variates, window_length, n_outputs: network
 
 
-def test_an_unknown_option_is_answered_with_the_nearest_one():
-    with pytest.raises(ConfigError, match=r"'patchtst' has no option 'n_layer'; did you mean 'n_layers'"):
-        build("patchtst", n_layer=3)
-    with pytest.raises(ConfigError, match=r"'LastValue' has no option 'qqq'\. Known: gain, width\.$"):
-        build(LastValue, qqq=3)
+@pytest.mark.parametrize(
+    ("backbone", "options", "message"),
+    [
+        ("patchts", {}, r"'patchts'; did you mean 'patchtst'\? Known: convnet, .*patchtst"),
+        ("patchtst", {"n_layer": 3}, r"'patchtst' has no option 'n_layer'; did you mean 'n_layers'"),
+        (LastValue, {"qqq": 3}, r"'LastValue' has no option 'qqq'\. Known: gain, width\.$"),
+        ("patchtst", {"n_heads": 5}, "n_heads=5, d_model=32"),
+        ("convnet", {"width": 0}, "width must be at least 1, got 0"),
+    ],
+)
+def test_unknown_names_and_sizes_that_make_no_network_are_refused(backbone, options, message):
+    with pytest.raises(ConfigError, match=message):
+        build(backbone, **options)
+
+
+def test_shapes_are_no_options():
     with pytest.raises(ConfigError, match=r"'convnet' has no option 'n_outputs'"):
         build_backbone("convnet", n_variates=1, window_length=4, n_outputs=1, options={"n_outputs": 2})
 
 
-def test_heads_that_do_not_divide_the_model_are_refused():
-    with pytest.raises(ConfigError, match="n_heads=5, d_model=32"):
-        build("patchtst", n_heads=5)
-    with pytest.raises(ConfigError, match="width must be at least 1, got 0"):
-        build("convnet", width=0)
-
-
-def test_a_callable_that_returns_no_module_is_refused():
-    with pytest.raises(BackboneError, match=r"returned dict; a torch\.nn\.Module is needed"):
-        build(lambda n_variates, window_length, n_outputs: {})
-
-
-def test_a_network_with_the_wrong_width_is_refused_with_both_shapes():
-    with pytest.raises(BackboneError, match=r"returned shape \(2, 3\).*\(2, 1\) or \(2, 2\) are needed"):
-        build(LastValue, width=3)
-    with pytest.raises(BackboneError, match=r"shape \(2, 2\).*shape \(2, 4\) are needed"):
-        build(LastValue, n_outputs=4, width=2)
-    with pytest.raises(BackboneError, match=r"returned shape \(2, 1, 64\)"):
-        build(lambda n_variates, window_length, n_outputs: nn.Identity())
-
-
-def test_a_network_that_fails_on_the_windows_is_refused_with_its_own_words():
-    with pytest.raises(BackboneError, match=r"failed on windows of shape \(2, 1, 64\).*2x64 and 63x1"):
-        build(lambda n_variates, length, n_outputs: nn.Sequential(nn.Flatten(), nn.Linear(length - 1, 1)))
-
-
-def test_a_network_that_is_built_already_is_refused():
-    with pytest.raises(BackboneError, match=r"a LastValue that is built already.*Pass the class"):
-        build(LastValue(1, 64, 1))
-    with pytest.raises(BackboneError, match="backbone is 3 of type int"):
-        build(3)
+@pytest.mark.parametrize(
+    ("backbone", "options", "message"),
+    [
+        (returning({}), {}, r"returned dict; a torch\.nn\.Module is needed"),
+        (LastValue, {"width": 3}, r"returned shape \(2, 3\).*\(2, 1\) or \(2, 2\) are needed"),
+        (LastValue, {"n_outputs": 4, "width": 2}, r"shape \(2, 2\).*shape \(2, 4\) are needed"),
+        (returning(nn.Identity()), {}, r"returned shape \(2, 1, 64\)"),
+        (
+            returning(nn.Sequential(nn.Flatten(), nn.Linear(63, 1))),
+            {},
+            r"failed on windows of shape \(2, 1, 64\).*2x64 and 63x1",
+        ),
+        (LastValue(1, 64, 1), {}, r"a LastValue that is built already.*Pass the class"),
+        (3, {}, "backbone is 3 of type int"),
+    ],
+)
+def test_what_is_no_backbone_is_refused_with_what_was_found(backbone, options, message):
+    with pytest.raises(BackboneError, match=message):
+        build(backbone, **options)
 
 
 def test_a_network_without_features_is_named_with_what_to_do():

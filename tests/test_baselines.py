@@ -73,7 +73,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def fitted(data):
-    """One fit of each, for tests that only ask."""
+    """One fit of each, for tests that do not change it."""
     models = {}
 
     def fit(name):
@@ -132,7 +132,7 @@ def _numpys_generator():
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_the_score_of_a_series_does_not_depend_on_what_else_is_asked(name, data, fitted):
+def test_the_score_of_a_series_does_not_depend_on_others(name, data, fitted):
     together = fitted(name).predict_proba(data[2])
     alone = np.concatenate([fitted(name).predict_proba([item]) for item in data[2]])
     np.testing.assert_allclose(alone, together, atol=1e-6)
@@ -281,7 +281,7 @@ def test_patience_ends_training(data):
 
 
 @pytest.mark.parametrize("name", ["gru", "attention"])
-def test_a_loss_that_is_no_number_is_told(name, data):
+def test_a_loss_that_is_not_finite_is_refused(name, data):
     with pytest.raises(TrainingError, match="the loss is nan in epoch"):
         MAKERS[name]().set_params(lr=1e30, warmup_steps=0).fit(data[0], validation=data[1])
 
@@ -395,25 +395,19 @@ def test_the_features_of_minirocket_are_those_of_aeons_own_classifier(equal_leng
 
 
 def test_the_classifier_on_the_span_is_the_one_on_all_features(rng):
-    features, targets = (
-        rng.normal(size=(30, 400)) * rng.uniform(0.1, 50, size=400),
-        rng.integers(0, 3, size=30),
-    )
-    features[:, 7] = 4.0  # a feature that tells nothing
+    features = rng.normal(size=(30, 400)) * rng.uniform(0.1, 50, size=400)
+    targets = rng.integers(0, 3, size=30)
+    features[:, 7] = 4.0  # a constant feature
     other = rng.normal(size=(9, 400))
     scaler = StandardScaler().fit(features)
     for strength in (0.1, 100.0):
         whole = LogisticRegression(C=strength, max_iter=10_000, tol=1e-8)
         whole.fit(scaler.transform(features) / math.sqrt(399), targets)
-        expected = whole.predict_proba(_without(scaler.transform(other), 7) / math.sqrt(399))
+        standard = scaler.transform(other) / math.sqrt(399)
+        standard[:, 7] = 0.0
+        expected = whole.predict_proba(standard)
         found = SpanClassifier(features, targets).fit(strength).predict_proba(other)
         np.testing.assert_allclose(found, expected, atol=2e-3)
-
-
-def _without(features, column):
-    features = features.copy()
-    features[:, column] = 0.0
-    return features
 
 
 def test_the_penalty_has_the_least_loss_on_validation(data, fitted):
@@ -438,7 +432,7 @@ def test_only_the_first_samples_count(data, rng):
     )
 
 
-def test_without_aeon_minirocket_tells_the_install_command_and_rocket_works(data, fitted, monkeypatch):
+def test_without_aeon_minirocket_raises_with_the_install_command_and_rocket_works(data, fitted, monkeypatch):
     before = fitted("rocket").predict_proba(data[2])
     for name in [name for name in sys.modules if name == "aeon" or name.startswith("aeon.")]:
         monkeypatch.delitem(sys.modules, name)
@@ -479,11 +473,7 @@ def test_features_of_a_wave_are_what_can_be_worked_out_by_hand():
     time = np.arange(8000)
     speed = 2 * math.pi / 32  # 250 whole periods
     wave = np.stack([np.sin(speed * time), -np.sin(speed * time), np.cos(speed * time)])
-    features = {
-        name: scale_free_feature[0]
-        for name, scale_free_feature in scale_free_features(wave).items()
-        if name != "correlations"
-    }
+    features = {name: values[0] for name, values in scale_free_features(wave).items()}
     assert features["edge 0.5"] == pytest.approx(1 / 16, abs=1e-3)
     assert features["power to 0.0625"] + features["power to 0.125"] == pytest.approx(1, abs=1e-3)
     assert features["mobility"] == pytest.approx(2 * math.sin(speed / 2), rel=1e-3)
@@ -512,13 +502,12 @@ def test_a_burst_is_unsteady_and_outlying(rng):
 # Not looking ----------------------------------------------------------------------------------------------------
 
 
-def test_all_positive_says_the_positive_class_of_two_and_the_most_frequent_of_more(rng):
+def test_all_positive_predicts_the_positive_class_of_two_and_the_most_frequent_of_more(rng):
     two = waves(rng, 6)
     assert AllPositiveClassifier(positive="fast").fit(two).predict(two).tolist() == ["fast"] * 6
     assert AllPositiveClassifier(positive="slow").fit(two).predict_proba(two)[:, 1].tolist() == [1.0] * 6
-    assert (
-        AllPositiveClassifier().fit(two).predict(two).tolist() == ["slow"] * 6
-    )  # the last class, as in metrics
+    # By default the last class, as in metrics.
+    assert AllPositiveClassifier().fit(two).predict(two).tolist() == ["slow"] * 6
     three = waves(rng, 7, n_classes=3)  # slow, fast, faster, slow, fast, faster, slow
     assert AllPositiveClassifier(positive="fast").fit(three).predict(three).tolist() == ["slow"] * 7
     with pytest.raises(ConfigError, match="no positive class 'fas'; did you mean 'fast'"):

@@ -1,4 +1,4 @@
-"""Ensembles: each window teaches one member, all of them speak, and what they say is still one sum."""
+"""Ensembles: one member trained on each window, the mean of all at prediction, contributions that add up."""
 
 import copy
 from contextlib import contextmanager
@@ -16,6 +16,7 @@ from raxss.errors import BackboneError, ConfigError, ModelError
 from raxss.method.aggregation import posteriors_of
 from raxss.method.backbones import BACKBONES, ensemble, n_parameters, register_backbone
 from raxss.method.backbones.ensemble import mean_posterior
+from raxss.method.backbones.protocol import known_n_features
 from raxss.method.training.step import Learner, adam, take_step
 from raxss.method.training.step_memory import step_bytes
 from raxss.method.training.window_pool import WindowPool
@@ -40,12 +41,12 @@ def pool_of(rng, window_length=32):
     return WindowPool.of_equals(series, np.arange(len(series)) % 2, **shape)
 
 
-# Who learns from what ---------------------------------------------------------------------------------------------
+# Training ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("chosen", range(3))
 @pytest.mark.parametrize("by", ["forward", "logits_of"])
-def test_a_window_teaches_one_member_alone(chosen, by):
+def test_a_window_trains_one_member_alone(chosen, by):
     network = build("ensemble", of="dlinear", members=3).train()
     windows = torch.randn(9, 1, 64)
     logits = network(windows) if by == "forward" else network.logits_of(network.features(windows))
@@ -64,7 +65,7 @@ def test_in_training_a_windows_logits_are_its_members():
 
 @pytest.mark.parametrize("of", ["multiview", "convnet", "patchtst", "gru"])
 @pytest.mark.parametrize("n_windows", [1, 2, 4])
-def test_a_batch_smaller_than_the_committee_teaches_its_first_members(of, n_windows):
+def test_a_batch_smaller_than_the_ensemble_trains_its_first_members(of, n_windows):
     network = build("ensemble", of=of, members=3, window_length=17).train()
     logits = network(torch.randn(n_windows, 1, 17))
     assert logits.shape == (n_windows, 1)
@@ -75,14 +76,14 @@ def test_a_batch_smaller_than_the_committee_teaches_its_first_members(of, n_wind
     )
 
 
-def test_members_that_were_taught_nothing_stay_as_they_are(rng):
+def test_members_without_windows_in_a_batch_stay_as_they_are(rng):
     pool = pool_of(rng)
     learner = Learner(build("ensemble", window_length=32, **OF_TWO), temperature=0.1, learned=False).train()
     config = training_plan(batch_size=4)
     optimizer = adam(learner, config, torch.device("cpu"))
     take_step(
         learner, pool, optimizer, torch.arange(4), config=config
-    )  # both have been taught, and have momentum
+    )  # both have been trained, and have momentum
     before = [copy.deepcopy(item.state_dict()) for item in learner.backbone.members]
     take_step(learner, pool, optimizer, torch.arange(1), config=config)
     for k, member in enumerate(learner.backbone.members):
@@ -101,7 +102,7 @@ def test_members_begin_with_weights_of_their_own():
     assert not torch.equal(first.head.weight, second.head.weight)
 
 
-# What they say together -------------------------------------------------------------------------------------------
+# The mean of all -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n_outputs", [1, 2, 5])
@@ -139,7 +140,7 @@ def test_members_that_want_to_see_windows_see_them():
     network = build("ensemble", members=[{}, {"views": ["shapes"]}])
     network.look_at(torch.randn(40, 1, 64))
     assert network.members[0].views["textures"].cuts.any()
-    build("ensemble", of="gru").look_at(torch.randn(4, 1, 64))  # nobody asks
+    build("ensemble", of="gru").look_at(torch.randn(4, 1, 64))  # none has look_at
 
 
 # In the whole chain -----------------------------------------------------------------------------------------------
@@ -154,7 +155,7 @@ def fitted():
 
 
 @pytest.mark.parametrize("space", ["signal", "features"])
-def test_contributions_of_a_fitted_committee_add_up_to_its_score(fitted, space):
+def test_contributions_of_a_fitted_ensemble_add_up_to_its_score(fitted, space):
     model, series = fitted
     model.set_params(space=space)
     scores = model.predict_proba(series)
@@ -210,7 +211,7 @@ def test_a_gate_and_a_projection_read_the_features_of_all_members(rng, settings)
     assert item.windows["weight"].sum() == pytest.approx(1)
 
 
-def test_a_step_of_a_committee_needs_about_the_memory_of_one_member(rng):
+def test_a_step_of_an_ensemble_needs_about_the_memory_of_one_member(rng):
     pool = pool_of(rng, window_length=64)
     item = step_bytes(build("convnet"), pool, 128)
     four = step_bytes(build("ensemble", of="convnet", members=4), pool, 128)
@@ -222,48 +223,44 @@ def test_a_step_of_a_committee_needs_about_the_memory_of_one_member(rng):
 
 @pytest.mark.parametrize("members", [0, -3, True, 2.5, "four", [], ["convnet"], [{}, 3], {"width": 3}, None])
 def test_members_that_are_no_number_and_no_list_of_tables_are_refused(members):
-    with pytest.raises(ConfigError, match=r"needed is a number of members, at least 1, or a list") as told:
+    with pytest.raises(ConfigError, match=r"needed is a number of members, at least 1, or a list") as raised:
         build("ensemble", members=members)
-    assert f"members is {members!r} and" in str(told.value)
+    assert f"members is {members!r} and" in str(raised.value)
 
 
-def test_options_that_are_no_table_are_refused():
-    with pytest.raises(ConfigError, match=r"options is \['width'\]; needed is"):
-        build("ensemble", options=["width"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"options": ["width"]}, r"options is \['width'\]; needed is"),
+        ({"members": 10**12}, "members must be at most 64, got 1000000000000"),
+        ({"members": [{}] * 65}, "members must be at most 64, got 65"),
+        ({"of": "multivew"}, "there is no backbone 'multivew'; did you mean 'multiview'"),
+        ({"member": 3}, "'ensemble' has no option 'member'; did you mean 'members'"),
+        (
+            {"of": "convnet", "members": [{}, {"widht": 3}]},
+            "'convnet' has no option 'widht'; did you mean 'width'",
+        ),
+        ({"of": "ensemble"}, "cannot be made of ensembles"),
+    ],
+)
+def test_options_that_make_no_ensemble_are_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        build("ensemble", **options)
 
 
-@pytest.mark.parametrize("members", [10**12, [{}] * 65])
-def test_a_committee_that_would_be_built_for_ever_is_refused_at_once(members):
-    found = 65 if isinstance(members, list) else members
-    with pytest.raises(ConfigError, match=f"members must be at most 64, got {found}"):
-        build("ensemble", members=members)
-
-
-def test_a_committee_that_would_fill_the_memory_is_refused_at_its_first_member(monkeypatch):
+def test_an_ensemble_that_would_fill_the_memory_is_refused_at_its_first_member(monkeypatch):
     each = n_parameters(build("convnet", width=4))
     monkeypatch.setattr(ensemble, "MOST_PARAMETERS", 3 * each)
     build("ensemble", of="convnet", members=3, options={"width": 4})
-    told = rf"4 members of some {each:,} parameters are more than an ensemble may have, {3 * each:,} in all"
-    with pytest.raises(ConfigError, match=told):
+    message = (
+        rf"4 members of some {each:,} parameters are more than an ensemble may have, {3 * each:,} in all"
+    )
+    with pytest.raises(ConfigError, match=message):
         build("ensemble", of="convnet", members=4, options={"width": 4})
 
 
-def test_unknown_names_are_answered_with_the_nearest():
-    with pytest.raises(ConfigError, match="there is no backbone 'multivew'; did you mean 'multiview'"):
-        build("ensemble", of="multivew")
-    with pytest.raises(ConfigError, match="'ensemble' has no option 'member'; did you mean 'members'"):
-        build("ensemble", member=3)
-    with pytest.raises(ConfigError, match="'convnet' has no option 'widht'; did you mean 'width'"):
-        build("ensemble", of="convnet", members=[{}, {"widht": 3}])
-
-
-def test_a_committee_of_committees_is_refused():
-    with pytest.raises(ConfigError, match="cannot be made of ensembles"):
-        build("ensemble", of="ensemble")
-
-
 class WithFeatures(nn.Module):
-    """A user's network with features, whose head nobody can ask."""
+    """A user's network with features but without logits_of."""
 
     def __init__(self, n_variates, window_length, n_outputs):
         super().__init__()
@@ -277,7 +274,7 @@ class WithFeatures(nn.Module):
 
 
 @pytest.mark.parametrize("network", [Tiny, WithFeatures])
-def test_networks_whose_features_or_head_cannot_be_asked_are_refused(network):
+def test_networks_without_features_or_logits_of_are_refused(network):
     try:
         register_backbone("mine")(network)
         with pytest.raises(BackboneError, match=rf"of 'mine' .* {network.__name__} lacks features.*Add both"):
@@ -303,3 +300,5 @@ def test_a_users_network_with_features_and_head_can_be_a_member():
     expected = sum(member(windows).sigmoid() for member in network.members) / 2
     assert_close(network(windows).sigmoid(), expected)
     assert not network.capturable
+    assert network.widths == [64, 64]
+    assert known_n_features(network) == 128

@@ -192,6 +192,22 @@ def test_sizes_beyond_the_limit_are_refused_at_once(name, option, size):
         build(name, **{option: [size] if option == "widths" else size})
 
 
+#: Sizes that may be 0, or that PatchTST leaves to torch.
+MAY_BE_0 = {
+    ("multiview", "derivatives"),
+    *(("patchtst", option) for option in ("d_model", "d_ff", "n_layers")),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [(name, option) for name in NAMES for option in sizes_of(name) if (name, option) not in MAY_BE_0],
+)
+def test_a_size_of_0_is_refused_by_name(name, option):
+    with pytest.raises(ConfigError, match=rf"\b{option}\b.*\b0\b"):
+        build(name, **{option: [0] if option == "widths" else 0})
+
+
 def test_too_many_stages_are_refused():
     with pytest.raises(ConfigError, match="from 1 to 64 numbers, one a stage; got 65"):
         build("moderntcn", widths=[1] * 65)

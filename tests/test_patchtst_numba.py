@@ -224,7 +224,7 @@ def test_the_backward_pass_uses_the_forward_masks(which: str) -> None:
 
 
 def kept_shares(probability: float, n_windows: int = 60) -> np.ndarray:
-    """(window, query, feature) -> what a head says of values that are all 1, under dropout."""
+    """(window, query, feature) -> outputs of a head for values that are all 1, under dropout."""
     network = make(length=1024, rough=0.0, n_layers=1).eval()
     layer = network.encoder[0]
     layer.attention_dropout = probability
@@ -251,22 +251,22 @@ def kept_shares(probability: float, n_windows: int = 60) -> np.ndarray:
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.3, 0.75])
-def test_dropout_keeps_the_share_it_should_and_what_a_head_says_on_average(probability: float) -> None:
-    said = kept_shares(probability)  # each is the sum of 128 kept ones / 128 / (1 - probability)
-    n_decisions = said.size * 128
+def test_dropout_keeps_the_right_share_and_the_mean_output_of_a_head(probability: float) -> None:
+    outputs = kept_shares(probability)  # each is the sum of 128 kept ones / 128 / (1 - probability)
+    n_decisions = outputs.size * 128
     keep = 1 - probability
     deviation = np.sqrt(probability / keep / n_decisions)
-    assert abs(said.mean(dtype=np.float64) - 1) < 4 * deviation
-    spread = said.var(dtype=np.float64) / (probability / keep / 128)  # 1 if keys are dropped independently
-    assert abs(spread - 1) < 5 * np.sqrt(2 / said.size)
+    assert abs(outputs.mean(dtype=np.float64) - 1) < 4 * deviation
+    spread = outputs.var(dtype=np.float64) / (probability / keep / 128)  # 1 if keys are dropped independently
+    assert abs(spread - 1) < 5 * np.sqrt(2 / outputs.size)
 
 
-def test_masks_of_windows_heads_and_queries_have_nothing_to_do_with_each_other() -> None:
-    said = kept_shares(0.3).astype(np.float64) - 1
+def test_masks_of_windows_heads_and_queries_are_uncorrelated() -> None:
+    outputs = kept_shares(0.3).astype(np.float64) - 1
     for axis in range(3):
-        neighbours = np.moveaxis(said, axis, 0)
+        neighbours = np.moveaxis(outputs, axis, 0)
         products = neighbours[1:] * neighbours[:-1]
-        assert abs(products.mean()) < 5 * said.var() / np.sqrt(products.size), f"axis {axis}"
+        assert abs(products.mean()) < 5 * outputs.var() / np.sqrt(products.size), f"axis {axis}"
 
 
 def test_dropout_of_the_feed_forward_layer_is_right_on_average() -> None:
@@ -333,7 +333,7 @@ def test_what_the_loops_cannot_do_is_left_to_the_plain_layers() -> None:
     assert not compiled.suits(network, windows.double())
     assert not compiled.suits(copy.deepcopy(network).double(), windows)
     assert not compiled.suits(network, windows[:0])
-    assert not compiled.suits(network, torch.zeros(2, 1, 300))  # the plain layers say what is wrong
+    assert not compiled.suits(network, torch.zeros(2, 1, 300))  # the plain layers raise
     assert not compiled.suits(make(d_model=32, n_heads=2), windows)  # heads of 16
     assert not compiled.suits(make(patch_length=10), windows)
     assert not compiled.suits(make(dropout=1.0), windows)
@@ -355,7 +355,7 @@ def test_hooks_and_replaced_layers_are_not_passed_by() -> None:
     assert not compiled.suits(replaced, windows)
 
 
-def test_only_what_asks_for_a_gradient_gets_one() -> None:
+def test_only_inputs_that_require_a_gradient_get_one() -> None:
     network = make()
     network.projection.requires_grad_(False)
     compiled.features(network, windows_of(2, network, 100)).sum().backward()

@@ -1,7 +1,7 @@
 """The kernels against the plain layers: through Triton's interpreter, and at full size where there is a GPU.
 
 Run as a script, this file is the interpreted half: ``python tests/test_patchtst_triton.py FOLDER`` writes what the
-kernels give for every case. It needs a process of its own, since Triton asks once whether it is to interpret.
+kernels give for every case. It needs a process of its own, since Triton decides once whether to interpret.
 """
 
 import copy
@@ -137,9 +137,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("case", CASES)
 def test_features_gradients_and_statistics_are_those_of_the_plain_layers(folder, case):
     network, windows, given = make(case)
-    plain = outcome(
-        network.double(), windows.double(), given.double(), lambda item, x: item.plain_features(x)
-    )
+    plain = outcome(network.double(), windows.double(), given.double(), PatchTST.plain_features)
     ours = np.load(folder / f"{case}.npz")
     assert set(ours) == set(plain)
     for name, expected in plain.items():
@@ -159,7 +157,7 @@ def test_the_same_seed_drops_the_same_and_another_seed_others(folder):
 def test_the_gradient_under_dropout_is_the_slope_at_the_same_masks(folder, name):
     found = np.load(folder / "dropout.npz")
     predicted, measured = found[f"predicted {name}"], found[f"measured {name}"]
-    assert abs(predicted) > 1  # large enough for float32 to tell
+    assert abs(predicted) > 1  # large enough for float32
     np.testing.assert_allclose(predicted, measured, rtol=0.02, atol=0.2)
 
 
@@ -218,23 +216,22 @@ def test_frozen_statistics_and_integers_are_left_to_the_plain_layers():
     assert not patchtst_triton.has_sizes(network, torch.zeros(2, 1, 256))
 
 
-def test_an_old_gpu_is_named_once(caplog):
-    patchtst_triton.why_not.cache_clear()
-    with caplog.at_level(logging.INFO, logger="raxss"):
-        for _ in range(3):
-            assert "7.5" in patchtst_triton.why_not("Tesla T4", (7, 5))
-    assert len(caplog.records) == 1
-    assert "Tesla T4" in caplog.text
-
-
-def test_a_missing_triton_is_named_once(caplog, monkeypatch):
+@pytest.mark.parametrize(
+    ("device", "capability", "reason"),
+    [
+        ("Tesla T4", (7, 5), "Tesla T4 has no bf16 matrix units"),
+        ("NVIDIA H200", (9, 0), "pip install triton"),
+    ],
+)
+def test_what_keeps_the_kernels_from_running_is_logged_once(caplog, monkeypatch, device, capability, reason):
     monkeypatch.setitem(sys.modules, "triton", None)  # what an import finds where it is not installed
     patchtst_triton.why_not.cache_clear()
     with caplog.at_level(logging.INFO, logger="raxss"):
         for _ in range(3):
-            assert "pip install triton" in patchtst_triton.why_not("NVIDIA H200", (9, 0))
+            assert reason in patchtst_triton.why_not(device, capability)
     patchtst_triton.why_not.cache_clear()
     assert len(caplog.records) == 1
+    assert reason in caplog.text
 
 
 def test_the_module_imports_without_triton():
@@ -255,14 +252,6 @@ def one_step(network, windows, labels, features):
     return {name: named_parameter.grad.clone() for name, named_parameter in network.named_parameters()}
 
 
-def plain(network, windows):
-    """The layers themselves, whatever `PatchTST.features` would choose."""
-    patches = network.revin(windows)
-    patches = torch.nn.functional.pad(patches, (0, network.n_padded), mode="replicate")
-    patches = patches.unfold(-1, network.patch_length, network.patch_stride).flatten(0, 1)
-    return network.encoder(network.projection(patches) + network.positions).reshape(len(windows), -1)
-
-
 def on_gpu(n_windows=512, n_variates=1, length=1024, **options):
     torch.manual_seed(69421)
     network = PatchTST(n_variates, length, 1, **options).cuda()
@@ -281,9 +270,9 @@ def test_on_the_gpu_gradients_are_as_near_to_float32_as_those_of_autocast(shape)
     with torch.autocast("cuda", torch.bfloat16):
         assert patchtst_triton.suits(network, windows)
     exact_network = copy.deepcopy(network)
-    logits = exact_network.head(plain(exact_network, windows)).squeeze(1)
+    logits = exact_network.head(exact_network.plain_features(windows)).squeeze(1)
     torch.nn.functional.binary_cross_entropy_with_logits(logits, labels).backward()
-    usual = one_step(copy.deepcopy(network), windows, labels, plain)
+    usual = one_step(copy.deepcopy(network), windows, labels, PatchTST.plain_features)
     ours = one_step(network, windows, labels, patchtst_triton.features)
     for name, parameter in exact_network.named_parameters():
         exact = parameter.grad
@@ -313,7 +302,7 @@ def test_on_the_gpu_evaluation_agrees_with_float32():
     network, windows, _ = on_gpu(1000)
     network.eval()
     with torch.no_grad():
-        exact = plain(network, windows)
+        exact = network.plain_features(windows)
         with torch.autocast("cuda", torch.bfloat16):
             assert patchtst_triton.suits(network, windows)
             error = (patchtst_triton.features(network, windows) - exact).norm() / exact.norm()

@@ -15,9 +15,8 @@ from raxss.method.backbones.ppv import N_KERNELS, fitted_cuts, plain_shares, sha
 PATHS = {"as called": shares, "plain": plain_shares}
 LENGTHS = [1, 2, 8, 31, 64, 257]
 
-_seeded = pytest.fixture(autouse=True)(
-    seeded_on_one_thread
-)  # aeon leaves torch with another number of threads
+# On one thread: aeon leaves torch with another number of them.
+_seeded = pytest.fixture(autouse=True)(seeded_on_one_thread)
 
 
 def groups_of(length, n_rows=2, n_dilations=4, device="cpu"):
@@ -92,25 +91,24 @@ def test_no_kernel_is_longer_than_its_window(length):
 # Thresholds ------------------------------------------------------------------------------------------------------
 
 
-def test_thresholds_are_at_quantiles_of_what_the_kernels_say(rng):
+def test_thresholds_are_at_quantiles_of_the_outputs_of_the_kernels(rng):
     """Of few places all are looked at: the share above a threshold is one minus its rank, counted by hand."""
     x, rows, dilations, cuts = case(rng, 100, n_windows=8, n_cuts=3)
     found = shares(x, rows, dilations, cuts).double().mean(dim=0).flatten()
     golden = (math.sqrt(5) + 1) / 2
     ranks = torch.tensor([k * golden % 1 for k in range(1, len(found) + 1)])
     above = 799 - (ranks * 799).round()  # of 800 places, sorted; walks have no two alike
-    torch.testing.assert_close(
-        found * 800, above.double(), atol=3, rtol=0
-    )  # ties at the zeros of the padding
+    # A tolerance for ties at the zeros of the padding.
+    torch.testing.assert_close(found * 800, above.double(), atol=3, rtol=0)
 
 
-def test_of_many_places_every_so_manieth_tells_the_thresholds(rng):
+def test_of_many_places_every_n_th_gives_the_thresholds(rng):
     x, rows, dilations, cuts = case(rng, 1024, n_windows=64, n_dilations=3)
     ranks = (torch.arange(1, cuts.numel() + 1, dtype=torch.float64) * (math.sqrt(5) + 1) / 2) % 1
     found = shares(x, rows, dilations, cuts).double().mean(dim=0).flatten()
     assert (found - (1 - ranks)).abs().max() < 0.03
-    said = module.responses(module.taps(x[:, 1], int(dilations[1])))  # of group 1, which looks at row 1
-    assert all(bool((said[k] == cuts[1, k, 0]).any()) for k in range(0, 84, 7))
+    outputs = module.responses(module.taps(x[:, 1], int(dilations[1])))  # of group 1, which looks at row 1
+    assert all(bool((outputs[k] == cuts[1, k, 0]).any()) for k in range(0, 84, 7))
 
 
 # The same bits ---------------------------------------------------------------------------------------------------
@@ -169,7 +167,7 @@ def test_shares_have_no_gradient(rng):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_window_that_is_not_finite_says_the_same_on_both_paths_and_leaves_the_others_alone(rng, value):
+def test_a_window_that_is_not_finite_counts_alike_on_both_paths_and_leaves_the_others_alone(rng, value):
     x, *others = case(rng, 64)
     expected = shares(x, *others)
     x[1, 0, 20] = value
@@ -226,7 +224,7 @@ def test_a_gpu_counts_windows_that_are_longer_than_a_count_has_bits(rng, length)
 
 
 @on_a_gpu
-def test_a_gpu_without_the_kernel_says_so_once_and_counts_the_same(rng, monkeypatch, caplog):
+def test_a_gpu_without_the_kernel_warns_once_and_counts_the_same(rng, monkeypatch, caplog):
     given = case(rng, 64)
     monkeypatch.setattr(module, "LEAST_CAPABILITY", (99, 0))
     monkeypatch.setattr(module, "_kernel", functools.cache(module._kernel.__wrapped__))

@@ -199,7 +199,7 @@ def test_kernels_are_drawn_as_aeon_draws_them(n_variates):
         assert ks_2samp(item, other).pvalue > 0.001, name
 
 
-def test_kernels_are_what_the_paper_says():
+def test_kernels_are_those_of_the_paper():
     ours = draw_kernels(1001, n_kernels=10_000, n_variates=6, seed=1)
     assert set(ours.lengths.tolist()) == {7, 9, 11}
     assert ours.dilations.min() == 1

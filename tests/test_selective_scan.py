@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-import naive_networks_scan as naive
+import naive_networks as naive
 from raxss.errors import BackboneError
 from raxss.method.backbones.selective_scan import CHUNK, selective_scan
 from toys import waiting

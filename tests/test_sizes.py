@@ -8,7 +8,7 @@ from torch import nn
 
 from raxss import RAxSSClassifier
 from raxss.errors import ConfigError
-from raxss.method.backbones import BACKBONES, build_backbone, features_of, register_backbone, sizes
+from raxss.method.backbones import BACKBONES, build_backbone, features_of, sizes
 from raxss.method.backbones.protocol import build_for_weights, known_n_features, n_features
 from raxss.method.backbones.sizes import at_most_parameters, check_allocation, check_network
 from toys import SMALL, Tiny
@@ -87,28 +87,3 @@ def test_networks_that_no_folder_may_hold_are_not_trained(monkeypatch, rng):
         check_network(nn.Linear(20, 20))
     with pytest.raises(ConfigError, match="Choose a smaller one in backbone_options"):
         RAxSSClassifier("convnet", **SMALL).fit([rng.normal(size=100) for _ in range(6)], [0, 1] * 3)
-
-
-def test_a_committee_of_ones_own_networks_still_works():
-    @register_backbone("own-with-head")
-    class Own(nn.Module):
-        def __init__(self, n_variates, window_length, n_outputs):
-            super().__init__()
-            self.head = nn.Linear(3, n_outputs)
-
-        def features(self, windows):
-            return windows.flatten(1)[:, :3]
-
-        def logits_of(self, features):
-            return self.head(features)
-
-        def forward(self, windows):
-            return self.logits_of(self.features(windows))
-
-    try:
-        shape = {"n_variates": 1, "window_length": 16, "n_outputs": 1}
-        network = build_backbone("ensemble", **shape, options={"of": "own-with-head", "members": 2})
-        assert network.widths == [3, 3]
-        assert known_n_features(network) == 6
-    finally:
-        del BACKBONES["own-with-head"]

@@ -19,10 +19,10 @@ def test_narrow_vectors_give_what_the_plain_layers_give(tmp_path: Path) -> None:
     narrow = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": FEATURES, "NUMBA_CACHE_DIR": str(tmp_path)}
     environment = {**os.environ, **narrow}
     lanes = "from raxss._core.vector_code import LANES; print(LANES)"
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", lanes], env=environment, capture_output=True, text=True, check=True
     )
-    assert told.stdout.strip() == "8"
+    assert process.stdout.strip() == "8"
     tests = Path(__file__).with_name("test_patchtst_numba.py")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests)]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The reference that training is measured against says what raxss says; and the benchmark around both."""
+"""The reference that training is compared with gives the numbers of raxss; and the benchmark around both."""
 
 import json
 import math
@@ -144,9 +144,9 @@ def test_one_seed_is_timed_by_parts_that_add_up():
 def test_the_lengths_are_those_of_the_sidecars(shared_data):
     found = []
     for sidecar in (shared_data / "ds003029").rglob("*_ieeg.json"):
-        told = json.loads(sidecar.read_text())
-        n_samples = round(told["SamplingFrequency"] * told["RecordingDuration"])
-        found.append(f"{n_samples},{told['ECOGChannelCount'] + told['SEEGChannelCount']}")
+        facts = json.loads(sidecar.read_text())
+        n_samples = round(facts["SamplingFrequency"] * facts["RecordingDuration"])
+        found.append(f"{n_samples},{facts['ECOGChannelCount'] + facts['SEEGChannelCount']}")
     assert sorted(found) == sorted(training.LENGTHS.read_text().splitlines()[2:])
 
 

@@ -5,9 +5,15 @@ from torch.testing import assert_close
 
 import naive_networks
 from network_claims import build, double, numpy_weights, seeded_on_one_thread, trained_a_little
-from raxss.errors import ConfigError
 from raxss.method.backbones import timesnet
-from raxss.method.backbones.timesnet import Inception, TimesBlock, fold, group_folds, strongest_periods
+from raxss.method.backbones.timesnet import (
+    Inception,
+    TimesBlock,
+    convolve,
+    fold,
+    group_folds,
+    strongest_periods,
+)
 
 _seeded = pytest.fixture(autouse=True)(seeded_on_one_thread)
 
@@ -54,7 +60,8 @@ def test_one_convolution_with_the_mean_kernel_is_the_mean_of_all_kernels(rng):
     image = rng.normal(size=(3, 5, 9))
     weights = {f"x.{name}": value for name, value in numpy_weights(block).items()}
     assert_close(
-        block(double(image)[None])[0].detach(), double(naive_networks.inception(image, weights, "x"))
+        convolve(double(image)[None], block.mean_kernel())[0].detach(),
+        double(naive_networks.inception(image, weights, "x")),
     )
 
 
@@ -118,8 +125,3 @@ def test_the_score_does_not_depend_on_how_many_folds_are_done_at_once(monkeypatc
     at_once = network(windows)
     monkeypatch.setattr(timesnet, "SAMPLES_AT_ONCE", 3 * 64)
     assert_close(network(windows), at_once, atol=1e-5, rtol=1e-5)
-
-
-def test_sizes_below_one_are_refused():
-    with pytest.raises(ConfigError, match="d_model=16, d_ff=32, n_layers=2, top_k=0, n_kernels=4"):
-        build("timesnet", top_k=0)

@@ -1,4 +1,4 @@
-"""What do systems make of the same series that are not RAxSS?
+"""Baselines: the systems that RAxSS is compared with.
 
     series -> fit, predict_proba (n_series, C), as of RAxSSClassifier
 

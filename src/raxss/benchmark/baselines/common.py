@@ -1,6 +1,6 @@
-"""What does every baseline do with the series it is given, before and after its own work?
+"""Base class of the baselines: input checks, validation split, seed.
 
-    X, y, groups, validation -> Given: checked series, class indices, which to learn from, which to choose by
+    X, y, groups, validation -> Given: checked series and class indices of the training and the validation set
 
 The same checks and errors as of RAxSSClassifier. Next: loop.py trains networks; the other files are the baselines.
 """
@@ -34,7 +34,7 @@ from raxss.estimator.inputs import (
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """Series to learn from and series to choose by, with their class indices."""
+    """Training and validation set, with class indices."""
 
     series: list[Series]
     targets: NDArray[np.int64]
@@ -44,10 +44,9 @@ class Given:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Baseline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """What the estimators here share: their parameters, the form of their input, their errors, their seed.
+    """An estimator whose dataclass fields are its parameters in scikit-learn's sense.
 
-    A subclass is a dataclass whose fields are its parameters in scikit-learn's sense. It has `_learn`,
-    `_probabilities` and, where parameters can be wrong, `_check_parameters`.
+    A subclass has `_learn`, `_probabilities` and, where parameters can be wrong, `_check_parameters`.
 
     Examples
     --------
@@ -77,8 +76,8 @@ class Baseline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X, y, groups
             As of `RAxSSClassifier`.
         validation
-            Labelled series that the epoch, or another setting, is chosen by, where anything is; else they are
-            checked only. Without them, ``validation_fraction`` of X is set aside.
+            Labelled series that the epoch or another setting is chosen on. Without them, ``validation_fraction`` of
+            X is set aside.
         """
         self._check_parameters()
         fraction = getattr(self, "validation_fraction", 0.0)
@@ -88,7 +87,7 @@ class Baseline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Series probabilities ``(n_series, C)``, columns as in ``classes_``."""
-        return self._probabilities(self._asked(X))
+        return self._probabilities(self._checked(X))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most likely class of each series, from ``classes_``."""
@@ -114,7 +113,7 @@ class Baseline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         validation_fraction: float,
     ) -> Given:
-        """Check what `fit` is given, and set what is known before anything is learned."""
+        """Check the arguments of `fit`; set classes, seed and number of variates."""
         forget_fit(self)
         series = as_series(X, estimator=self, reset=True)
         labels, groups = as_labels(y, series), as_groups(groups, series)
@@ -134,8 +133,8 @@ class Baseline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         parts = [[series[index] for index in part] for part in (kept, held)]
         return Given(parts[0], targets[kept], parts[1], targets[held])
 
-    def _asked(self, X: Any) -> list[Series]:
-        """Check what a fitted estimator is asked about."""
+    def _checked(self, X: Any) -> list[Series]:
+        """Series for a fitted estimator."""
         check_is_fitted(self, "is_fitted_")
         series = as_series(X, estimator=self, reset=False)
         check_series(series, n_variates=self.n_variates_)
@@ -144,7 +143,7 @@ class Baseline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def first_samples(series: list[Series], length: int) -> NDArray[np.float32]:
-    """`pad_trunc`: the first ``length`` samples of each series, zeros behind a shorter one and in gaps.
+    """`pad_trunc`: the first ``length`` samples of each series, padded with zeros, which also fill gaps.
 
     Returns
     -------

@@ -1,11 +1,11 @@
-"""How far do hand-made features get?
+"""Random forest on hand-made features that do not depend on amplitude.
 
     samples (n_variates, n_samples) -> features (n_features,), whatever the scale and offset of the samples
         -> random forest -> series probabilities (n_series, C)
 
 What a signal analyst would write down first: where the power lies, how rough the signal is, how its values are
 distributed, how it repeats, how steady it is, how its variates go together. Amplitude is left out on purpose: it
-may tell centres and amplifiers apart instead of classes. Next: trivial.py, which does not even look.
+may separate centres and amplifiers instead of classes. Next: trivial.py, which ignores the samples.
 """
 
 from __future__ import annotations
@@ -24,11 +24,9 @@ from raxss.data.series import Series
 
 Features = dict[str, NDArray[np.float64]]  # name -> (n_variates,)
 
-SHORTEST = 32  # samples; a shorter series gets zeros, its mean, behind it
+SHORTEST = 32  # samples; a shorter series is padded with zeros, its mean
 FLAT_SHARE = 1e-12  # of the largest value: a deviation up to this is rounding
-BAND_EDGES = tuple(
-    2.0**-power for power in range(9, -1, -1)
-)  # shares of the highest frequency: 1/512, 1/256, ... 1
+BAND_EDGES = tuple(2.0**-power for power in range(9, -1, -1))  # of the highest frequency: 1/512, 1/256, ... 1
 EDGES = (0.25, 0.5, 0.75, 0.9, 0.95)  # shares of the power below an edge frequency
 LAGS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 QUANTILES = (0.01, 0.05, 0.25, 0.75, 0.95, 0.99)
@@ -114,7 +112,7 @@ def scale_free_features(samples: NDArray[Any]) -> Features:
 
 
 def _standardised(samples: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean 0 and deviation 1 in each variate; zeros where it is flat, in gaps, and behind a very short series."""
+    """Mean 0 and deviation 1 in each variate; zeros where it is flat, in gaps, and as padding."""
     real = np.isfinite(samples)
     count = np.maximum(real.sum(axis=1, keepdims=True), 1)
     filled = np.where(real, samples, 0.0)
@@ -144,7 +142,7 @@ def _spectral(signal: NDArray[np.float64]) -> Features:
         # A little less than the share: where it is met exactly, rounding must not decide.
         reached = (cumulated < share * (1 - 1e-9) * total[:, None]).sum(axis=1).clip(max=len(frequency) - 1)
         features[f"edge {share:g}"] = frequency[reached]
-    # A raw periodogram is ragged; what is said about its shape is said about an average over neighbours.
+    # A raw periodogram is ragged: its shape is described after averaging over neighbours.
     n_bins = min(N_SMOOTHED, power.shape[1])
     bins = np.arange(power.shape[1]) * n_bins // power.shape[1]
     first = np.searchsorted(bins, np.arange(n_bins))
@@ -214,7 +212,7 @@ def _repetition(signal: NDArray[np.float64]) -> Features:
         f"autocorrelation {lag}": correlation[:, lag] if lag < n_samples else np.zeros(len(signal))
         for lag in LAGS
     }
-    # After the first fall below 0 the highest return tells a period, and how regular it is.
+    # After the first fall below 0 the highest return is at a period, and as high as it is regular.
     fallen = np.cumsum(correlation < 0, axis=1) > 0
     returns = np.where(fallen[:, : n_samples // 2], correlation[:, : n_samples // 2], -1.0)
     features["first fall"] = (~fallen).sum(axis=1) / n_samples
@@ -232,11 +230,8 @@ def _steadiness(signal: NDArray[np.float64]) -> Features:
         parts = signal[:, : n_whole * length].reshape(len(signal), n_whole, length)
         deviations = parts.std(axis=2)
         lines = np.abs(np.diff(parts, axis=2)).mean(axis=2)
-        for name, values in {
-            "deviation": deviations,
-            "line": lines,
-            "shape": _ratio(lines, deviations),
-        }.items():
+        shapes = _ratio(lines, deviations)
+        for name, values in {"deviation": deviations, "line": lines, "shape": shapes}.items():
             mean, middle = values.mean(axis=1), np.median(values, axis=1)
             features[f"{name} varies ({n_segments})"] = _ratio(values.std(axis=1), mean)
             features[f"{name} peaks ({n_segments})"] = _ratio(values.max(axis=1), middle)

@@ -1,13 +1,12 @@
-"""What if a network learns by itself which windows count?
+"""Multiple-instance learning: windows pooled by a learned attention (MILLET, Early et al., ICLR 2024).
 
     windows (n, n_variates, length) -> features h (n, d) -> attention a (n, 1) in (0, 1)
         attention:    logits of a series = classifier(mean over its windows of a_k h_k)
         conjunctive:  logits of a series = mean over its windows of a_k classifier(h_k)
 
-Multiple-instance pooling as of MILLET (Early et al., ICLR 2024), with the windows of RAxSS as instances and the
-paper's PatchTST as their encoder. Trained as Alg. 1 trains: a batch holds windows drawn from several series and is
-pooled within each over the windows drawn; at prediction over all windows.
-Next: rocket.py, which learns no features at all.
+The windows of RAxSS are the instances and the paper's PatchTST their encoder. Trained as Alg. 1 trains: a batch
+holds windows drawn from several series and is pooled within each over the windows drawn; at prediction over all
+windows. Next: rocket.py, whose features are not learned.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ class BagNetwork(nn.Module):
         self.classifier = own if isinstance(own, nn.Linear) else nn.Linear(width, n_outputs)
 
     def window_values(self, windows: Tensor) -> Tensor:
-        """What is averaged over the windows of a series: a_k h_k ``(n, d)``, or a_k logits_k ``(n, n_outputs)``."""
+        """Values to average over windows: a_k h_k ``(n, d)``, or a_k logits_k ``(n, n_outputs)``."""
         features = features_of(self.backbone, windows)
         attended = self.attention(features)
         values: Tensor = attended * (features if self.pooling == "attention" else self.classifier(features))
@@ -162,11 +161,11 @@ class MILClassifier(NetworkBaseline):
 
     @available_if(_is_conjunctive)  # type: ignore[untyped-decorator]
     def window_probabilities(self, X: Any) -> Iterator[NDArray[np.float64]]:
-        """What each window says, ``(n_windows_i, C)`` for one series after the other; windows in gaps are left out.
+        """Posteriors of each window, ``(n_windows_i, C)`` of one series after the other, without windows in gaps.
 
         With conjunctive pooling only: the posteriors of a_k logits_k, whose mean decides.
         """
-        for pool in self._pools_one_by_one(self._asked(X)):
+        for pool in self._pools_one_by_one(self._checked(X)):
             with torch.inference_mode(), exact_arithmetic():
                 values = torch.cat(
                     [self.backbone_.window_values(windows).float() for windows in pool.all_windows()]
@@ -174,7 +173,7 @@ class MILClassifier(NetworkBaseline):
             yield posteriors_of(values.double()).cpu().numpy()
 
     def _pools_one_by_one(self, series: list[Series]) -> Iterator[WindowPool]:
-        """Each series by itself, so that its score does not depend on what else is asked for."""
+        """Each series by itself, so that its score does not depend on others."""
         device = pick_device(self.device)
         self.backbone_.to(device).eval()
         for item in series:

@@ -1,11 +1,11 @@
-"""How far do random kernels get?
+"""ROCKET and MiniROCKET: random convolution kernels and logistic regression.
 
     first L samples (n_series, n_variates, L) -> ROCKET, or aeon's MiniROCKET -> features (n_series, p)
         -> standardised -> logistic regression -> series probabilities (n_series, C)
 
 There are many more features than series, so the classifier works on the span of the training series: a rotation,
 under which a ridge penalty and so the fit stay exactly as they are, at a hundredth of the width.
-rocket_features.py draws ROCKET's kernels and lets them slide. Next: forest.py, whose features are made by hand.
+rocket_features.py draws ROCKET's kernels and applies them. Next: forest.py, whose features are made by hand.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RocketClassifier(Baseline):
     n_kernels
         ROCKET makes two features of each, MiniROCKET one.
     window_length
-        L: the first so many samples of each series count, zeros stand behind a shorter one; no more than the
+        L: the first so many samples of each series count, shorter ones are padded with zeros; no more than the
         longest training series has.
     scaling
         As of `RAxSSClassifier`, before; ROCKET then normalises what it is given once more.
@@ -150,9 +150,9 @@ def aeon_minirocket(*, n_kernels: int, seed: int) -> Any:
 def _left_no_trace() -> Iterator[None]:
     """Let aeon work, and put back what it changes for the whole process.
 
-    It seeds numpy's global generator; the first time that numba is asked about threads it sets OpenMP's number of
-    them, which is torch's as well, so that networks trained later would differ in their last bits; and what it
-    warns of is nothing that a user of ours could act on.
+    It seeds numpy's global generator; numba sets OpenMP's number of threads when first used, which is torch's as
+    well, so that networks trained later would differ in their last bits; and its warnings are nothing that a user
+    can act on.
     """
     n_threads = torch.get_num_threads()
     generator = np.random.get_state()  # noqa: NPY002 - the one that aeon seeds
@@ -185,7 +185,7 @@ class SpanClassifier:
 
     def __init__(self, features: NDArray[np.float64], targets: NDArray[np.int64]) -> None:
         self._mean, deviation = features.mean(axis=0), features.std(axis=0)
-        # A feature that is the same for all training series tells them not apart: leave it out.
+        # A feature that is the same for all training series is left out.
         varies = deviation > 1e-12 * np.abs(self._mean)
         self._scale = np.where(varies, 1 / np.where(varies, deviation, 1.0), 0.0)
         self._scale /= np.sqrt(

@@ -84,8 +84,6 @@ def draw_kernels(length: int, *, n_kernels: int = 10_000, n_variates: int = 1, s
 def normalised(samples: NDArray[np.float32]) -> NDArray[np.float32]:
     """Each variate of each series ``(n_series, n_variates, length)`` with mean 0 and deviation 1, or flat at 0.
 
-    Examples
-    --------
     >>> normalised(np.array([[[1, 3], [5, 5]]], dtype=np.float32))
     array([[[-1.,  1.],
             [ 0.,  0.]]], dtype=float32)

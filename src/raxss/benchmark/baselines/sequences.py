@@ -1,11 +1,10 @@
-"""What does a network say that reads each series from end to end?
+"""Networks over whole series: GRU, LSTM and Mamba on padded batches.
 
     series of any length -> batches of similar length, padded (batch, n_variates, longest), n_samples (batch,)
         -> logits (batch, n_outputs) -> series probabilities (n_series, C)
 
-GRU, LSTM and Mamba over patches of the whole series, as SSS's baselines; there one series was one step, here a
-batch of series of similar length is. Padding is masked by the network, so it changes nothing.
-Next: mil.py, which pools windows instead.
+The baselines of SSS, where one series was one step; here a batch of series of similar length is. The network
+masks the padding. Next: mil.py, which pools windows instead.
 """
 
 from __future__ import annotations
@@ -98,8 +97,8 @@ class SequenceClassifier(NetworkBaseline):
     def _pool(self, series: list[Series], targets: NDArray[np.int64], device: torch.device) -> WindowPool:
         """The scaled series end to end on the device.
 
-        A pool of windows of one sample, with a stride that leaves one a series, is just that: its strip holds every
-        sample, and its starts say where each series begins.
+        As windows of one sample with a stride that leaves one a series: the strip holds every sample, and the
+        starts are where series begin.
         """
         n_series, longest = len(series), max(item.n_samples for item in series)
         return WindowPool(
@@ -148,10 +147,8 @@ def similar_lengths(n_samples: ArrayLike, batch_size: int, *, seed: int, epoch: 
     All series are shuffled; within every four batches of them they are sorted by length, so that little is padded
     and yet no epoch has the batches of another. The batches then come in random order.
 
-    Examples
-    --------
     >>> lengths = [90, 10, 80, 20, 70, 30, 60]
-    >>> [[lengths[one] for one in batch] for batch in similar_lengths(lengths, 3, seed=1, epoch=0)]
+    >>> [[lengths[place] for place in batch] for batch in similar_lengths(lengths, 3, seed=1, epoch=0)]
     [[90], [60, 70, 80], [10, 20, 30]]
     """
     lengths = np.asarray(n_samples)
@@ -166,18 +163,10 @@ def similar_lengths(n_samples: ArrayLike, batch_size: int, *, seed: int, epoch: 
 
 
 def padded_batch(pool: WindowPool, batch: Indices) -> tuple[Tensor, Tensor, Tensor]:
-    """Whole series side by side, zeros behind the shorter ones.
+    """Whole series of a `SequenceClassifier`'s pool, padded with zeros, without waiting for the device.
 
-    Parameters
-    ----------
-    pool
-        Of whole series, as `SequenceClassifier` makes it.
-    batch
-        Which series, on the host: it knows their lengths, so nothing is asked of the device.
-
-    Returns
-    -------
-    ``(batch, n_variates, longest)`` samples, ``(batch,)`` how many are real, ``(batch,)`` class indices.
+    Returns samples ``(batch, n_variates, longest)``, how many are real ``(batch,)``, and class indices
+    ``(batch,)``.
     """
     place = pool.strip.device
     indices = torch.from_numpy(batch).to(place)
@@ -186,11 +175,7 @@ def padded_batch(pool: WindowPool, batch: Indices) -> tuple[Tensor, Tensor, Tens
     places = (pool.starts[indices][:, None] + time).clamp_max(pool.strip.shape[1] - 1)  # (batch, longest)
     real = time < n_samples[:, None]
     windows = (pool.strip[:, places] * real).transpose(0, 1)
-    return (
-        windows.to(pool.device),
-        n_samples.to(pool.device),
-        pool.targets[indices.to(pool.device)],
-    )
+    return windows.to(pool.device), n_samples.to(pool.device), pool.targets[indices.to(pool.device)]
 
 
 def _passes(n_samples: NDArray[np.int64], order: Indices, most: int) -> list[Indices]:

@@ -1,4 +1,4 @@
-"""How good is a system that has not looked?
+"""Constant classifier: the same class for every series.
 
     labels -> one class -> probability 1 for it, of every series
 
@@ -21,7 +21,7 @@ from raxss.errors import ConfigError, did_you_mean
 
 @dataclass(eq=False, repr=False)
 class AllPositiveClassifier(Baseline):
-    """Says the same class of every series.
+    """Predicts the same class for every series.
 
     Parameters
     ----------
@@ -43,11 +43,11 @@ class AllPositiveClassifier(Baseline):
 
     def _learn(self, given: Given) -> None:
         if len(self.classes_) > 2:
-            self.said_ = int(np.bincount(given.targets).argmax())
+            self.predicted_ = int(np.bincount(given.targets).argmax())
         elif self.positive is None:
-            self.said_ = 1
+            self.predicted_ = 1
         elif self.positive in self.classes_.tolist():
-            self.said_ = self.classes_.tolist().index(self.positive)
+            self.predicted_ = self.classes_.tolist().index(self.positive)
         else:
             known = [str(item) for item in self.classes_]
             raise ConfigError(
@@ -55,4 +55,4 @@ class AllPositiveClassifier(Baseline):
             )
 
     def _probabilities(self, series: list[Series]) -> NDArray[np.float64]:
-        return np.tile(np.eye(len(self.classes_))[self.said_], (len(series), 1))
+        return np.tile(np.eye(len(self.classes_))[self.predicted_], (len(series), 1))

@@ -1,10 +1,10 @@
-"""How likely is each class, seen from one window?
+"""Backbones: networks that score a window (f_theta), one file each.
 
     windows (batch, n_variates, length) -> logits (batch, n_outputs)
 
-One file per network. Every module of this package is imported here, so a new file that calls `register_backbone`
-is known by its name everywhere. Any torch module that maps these shapes serves as well: see `protocol`.
-Next: ../aggregation.py makes one decision of many windows.
+Every module of this package is imported here, so a new file that calls `register_backbone` is known by its name
+everywhere. Any torch module that maps these shapes serves as well: see `protocol`.
+Next: ../aggregation.py aggregates the scores of many windows.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""How does a small convolutional network read a window? Coarser and coarser, then all places at once.
+"""ConvNet: a small convolutional network with pooling over time.
 
     windows (batch, n_variates, length) -> seven convolutions -> maps (batch, 128, length / 64)
         -> features: mean and maximum over time (batch, 256) -> logits (batch, n_outputs)
@@ -17,15 +17,8 @@ from raxss.method.backbones.protocol import FeatureNetwork, register_backbone
 from raxss.method.backbones.revin import RevIN
 from raxss.method.backbones.sizes import check_at_least_1, check_at_most
 
-LAYERS = (
-    (1, 15, 4),
-    (2, 7, 2),
-    (4, 7, 2),
-    (4, 7, 2),
-    (8, 7, 2),
-    (8, 7, 1),
-    (8, 7, 1),
-)  # (widths, kernel, stride)
+# (widths, kernel, stride)
+LAYERS = ((1, 15, 4), (2, 7, 2), (4, 7, 2), (4, 7, 2), (8, 7, 2), (8, 7, 1), (8, 7, 1))
 ROW_LENGTH = 16  # up to here a window is a row of features, whose places mean different things
 SHORTEST_MAP = 4  # do not stride below this: nothing would be left to take a mean of
 
@@ -45,7 +38,7 @@ class ConvNet(FeatureNetwork):
     dropout
         On the features, before the head.
     revin
-        Normalise each window first (`RevIN`): for signals whose level and scale say nothing.
+        Normalise each window first (`RevIN`): for signals whose level and scale carry no information.
 
     Examples
     --------
@@ -57,7 +50,7 @@ class ConvNet(FeatureNetwork):
     """
 
     fewest_places = SHORTEST_MAP  # in time, that strides leave
-    capturable = True  # a step never asks the device for a number, so it can be replayed as a CUDA graph
+    capturable = True  # no step waits for the device, so it can be replayed as a CUDA graph
 
     def __init__(
         self,

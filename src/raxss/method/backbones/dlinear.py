@@ -1,9 +1,9 @@
-"""How far does a straight line go? A linear map of a window's trend, and one of what is left.
+"""DLinear: linear maps of a window's trend and of the remainder.
 
     windows (batch, n_variates, length) -> trend, remainder -> features (batch, n_variates * n_components)
         -> logits (batch, n_outputs)
 
-DLinear (Zeng et al., 2023) as classifier: a yardstick that anything deeper should beat. Next: timesnet.py.
+Zeng et al., 2023, as classifier. Next: timesnet.py.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class DLinear(FeatureNetwork):
     torch.Size([2, 3])
     """
 
-    capturable = True  # a step never asks the device for a number, so it can be replayed as a CUDA graph
+    capturable = True  # no step waits for the device, so it can be replayed as a CUDA graph
 
     def __init__(
         self,
@@ -81,6 +81,7 @@ class DLinear(FeatureNetwork):
         self.remainder = nn.Linear(window_length, n_components)
         for layer in (self.trend, self.remainder):
             nn.init.constant_(layer.weight, 1 / window_length)
+        self.dropout = nn.Identity()
         self.head = nn.Linear(n_variates * n_components, n_outputs)
 
     def features(self, windows: Tensor) -> Tensor:
@@ -89,17 +90,10 @@ class DLinear(FeatureNetwork):
         components: Tensor = self.trend(trend) + self.remainder(windows - trend)
         return components.flatten(1)
 
-    def logits_of(self, features: Tensor) -> Tensor:
-        """``(batch, d)`` -> logits ``(batch, n_outputs)``."""
-        logits: Tensor = self.head(features)
-        return logits
-
 
 def moving_average(windows: Tensor, average_over: int) -> Tensor:
     """The mean of each sample and its neighbours; beyond the ends, the first and the last sample again.
 
-    Examples
-    --------
     >>> import torch
     >>> moving_average(torch.tensor([[[3.0, 0.0, 0.0, 6.0]]]), 3)
     tensor([[[2., 1., 2., 4.]]])

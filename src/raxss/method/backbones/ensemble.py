@@ -1,11 +1,9 @@
-"""What do several networks make of a window, when each has learned by itself?
+"""Ensemble of networks: the mean of their posteriors.
 
     windows (batch, n_variates, length) -> posteriors of each member -> their mean -> logits (batch, n_outputs)
 
-In training a window teaches one member, so an epoch costs what it costs for one network, and members have seen
-different batches in a different order. At prediction all speak, and the posterior is the mean of theirs: a window
-still has one posterior, so contributions add up as ever. Members fail on different windows; their mean is steadier
-than any of them.
+In training each window goes to one member, so an epoch costs as much as for one network, and members see different
+batches. At prediction a window still has one posterior, so contributions add up.
 
 Next: multiview.py is what an ensemble is usually made of.
 """
@@ -95,7 +93,7 @@ class Ensemble(nn.Module):
             if n_parameters(self) * len(tables) > MOST_PARAMETERS * len(self.members):
                 raise ConfigError(
                     f"{len(tables)} members of some {n_parameters(member):,} parameters are more than an ensemble "
-                    f"may have, {MOST_PARAMETERS:,} in all. Ask for fewer members, or smaller ones."
+                    f"may have, {MOST_PARAMETERS:,} in all. Choose fewer members, or smaller ones."
                 )
         self.widths = [n_features(member, n_variates, window_length) for member in self.members]
         self.capturable = all(getattr(member, "capturable", False) for member in self.members)
@@ -153,7 +151,7 @@ def options_by_member(
 
 
 def in_turn(parts: list[Tensor]) -> Tensor:
-    """Rows of n tensors, dealt out again: row 0 of each, then row 1 of each.
+    """Rows of n tensors, interleaved: row 0 of each, then row 1 of each.
 
     >>> in_turn([torch.tensor([[0], [2], [4]]), torch.tensor([[1], [3]])]).flatten()
     tensor([0, 1, 2, 3, 4])

@@ -1,10 +1,10 @@
-"""How does Mamba read a series? Patch by patch, with a memory whose decay the patches themselves decide.
+"""Mamba (Gu & Dao, 2023) over the patches of a series: blocks of selective state spaces.
 
     windows (batch, n_variates, length), n_samples (batch,) -> tokens (batch, n_patches, d_model)
         -> blocks -> features: mean over patches (batch, d_model) -> logits (batch, n_outputs)
 
-Mamba (Gu & Dao, 2023) as classifier, for whole series of any length, with ``n_samples`` where shorter ones are
-padded, and for windows. selective_scan.py has the recurrence.
+For whole series of any length, with ``n_samples`` where shorter ones are padded, and for windows. selective_scan.py
+has the recurrence.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Mamba(SequenceNetwork):
     """Patches as tokens, blocks of selective state spaces, the mean of what they give.
 
     With the defaults, one variate and one output: 22,019 parameters, for series of any length. Nothing looks ahead,
-    so what lies behind a series is left out by leaving it out of the mean.
+    so padding is left out by leaving it out of the mean.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Mamba(SequenceNetwork):
     dropout
         Before the head.
     revin
-        Take level and scale away from each series first.
+        Normalise each series first (`RevIN`).
     patch_length, patch_stride
         Samples in a patch and from one patch to the next.
 
@@ -62,7 +62,7 @@ class Mamba(SequenceNetwork):
     torch.Size([2, 1])
     """
 
-    capturable = True  # a step never asks the device for a number, so it can be replayed as a CUDA graph
+    capturable = True  # no step waits for the device, so it can be replayed as a CUDA graph
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Mamba(SequenceNetwork):
     def features(self, windows: Tensor, n_samples: Tensor | None = None) -> Tensor:
         """``(batch, n_variates, length)`` -> mean of the tokens after the last block, ``(batch, d_model)``.
 
-        ``n_samples (batch,)`` tells how many samples of each are real, all by default.
+        ``n_samples (batch,)``: how many samples of each are real, all by default.
         """
         tokens = self.patches(windows, n_samples)
         # Under autocast too, the sum of what the blocks add must not be rounded after each of them.
@@ -126,9 +126,8 @@ class MambaBlock(nn.Module):
         self.conv1d = nn.Conv1d(width, width, d_conv, padding=d_conv - 1, groups=width)
         self.x_proj = nn.Linear(width, sum(self.sizes), bias=False)
         self.dt_proj = nn.Linear(rank, width)
-        self.A_log = nn.Parameter(
-            torch.arange(1.0, d_state + 1).log().repeat(width, 1)
-        )  # A = -1, .., -d_state
+        # A = -1, .., -d_state
+        self.A_log = nn.Parameter(torch.arange(1.0, d_state + 1).log().repeat(width, 1))
         self.D = nn.Parameter(torch.ones(width))
         self.out_proj = nn.Linear(width, d_model, bias=False)
         self._spread_steps(rank)
@@ -144,13 +143,12 @@ class MambaBlock(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """``(batch, length, d_model)`` -> the same; what comes later is not seen."""
         x, gate = self.in_proj(tokens).chunk(2, dim=-1)
-        x = functional.silu(self._convolved(x))
+        x = self.conv1d(x.transpose(1, 2))[..., : x.shape[1]].transpose(
+            1, 2
+        )  # this token and those before it
+        x = functional.silu(x)
         delta, B, C = self.x_proj(x).split(self.sizes, dim=-1)
         delta = functional.softplus(self.dt_proj(delta))
         y = selective_scan(x, delta, -self.A_log.exp(), B, C, self.D)
         out: Tensor = self.out_proj(y * functional.silu(gate))
         return out
-
-    def _convolved(self, x: Tensor) -> Tensor:
-        """Each channel with its own short filter over this token and those before it."""
-        return self.conv1d(x.transpose(1, 2))[..., : x.shape[1]].transpose(1, 2)

@@ -1,10 +1,10 @@
-"""How far can one convolution see? Fifty patches at once, each variate and each feature by itself.
+"""ModernTCN (Luo and Wang, 2024): depthwise convolutions with large kernels over patches.
 
     windows (batch, n_variates, length) -> patches (batch, n_variates, width, n_patches)
         -> stages, each half as long: along time, then across features, then across variates
         -> features (batch, n_variates * width * n_places) -> logits (batch, n_outputs)
 
-ModernTCN (Luo and Wang, 2024) as classifier. Next: ../aggregation.py makes one decision of many windows.
+As classifier. Next: ../aggregation.py aggregates the scores of many windows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ModernTCN(FeatureNetwork):
     n_blocks
         Blocks in each stage.
     patch_length, patch_stride
-        Samples in a patch and from one patch to the next; the last value is repeated behind the end.
+        Samples in a patch and from one patch to the next; the last value is repeated at the end.
     large_kernel, small_kernel
         Places that the two depthwise convolutions of a block see, odd; in training they stand side by side, at
         prediction the small one is part of the large.
@@ -69,7 +69,7 @@ class ModernTCN(FeatureNetwork):
     torch.Size([2, 3])
     """
 
-    capturable = True  # a step never asks the device for a number, so it can be replayed as a CUDA graph
+    capturable = True  # no step waits for the device, so it can be replayed as a CUDA graph
 
     def __init__(
         self,
@@ -214,8 +214,6 @@ def depthwise(rows: Tensor, kernels: Tensor, bias: Tensor | None = None) -> Tens
 
     Time lies along the height of an image one pixel wide: a CPU convolves several times as fast as along its width.
 
-    Examples
-    --------
     >>> depthwise(torch.tensor([[[1.0, 2.0, 3.0]]]), torch.tensor([[[1.0, 0.0, 10.0]]]))
     tensor([[[20., 31.,  2.]]])
     """

@@ -1,14 +1,13 @@
-"""How does a network read a window that has too few siblings to learn every filter from? In three ways at once.
+"""MultiView: convolutions, a spectrogram and PPV features of fixed kernels, side by side.
 
     windows (batch, n_variates, length) -> the window, and its derivative at unit deviation
         -> shapes: seven convolutions, as in convnet.py           -> mean and maximum over time
         -> rhythms: log power of short frames, three convolutions -> mean, maximum and deviation over time
-        -> ppv: on what share of places fixed kernels speak       -> one learned linear map
+        -> ppv: proportion of values above thresholds (MiniROCKET) -> one learned linear map
         -> features, side by side (batch, d) -> logits (batch, n_outputs)
 
-Convolutions learn what a wave looks like, but from a hundred recordings they also learn the recordings. Power in
-bands and shares of fixed kernels are worse at shapes and hardly overfit. Next: ppv.py counts; ensemble.py lets
-several networks vote.
+For datasets that are too small to learn every filter from: convolutions overfit to a hundred recordings, power in
+bands and PPV of fixed kernels hardly do. Next: ppv.py; ensemble.py averages several networks.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class MultiView(FeatureNetwork):
     dropout
         On the shares, and on the features before the head.
     revin
-        Normalise each window first (`RevIN`): for signals whose level and scale say nothing.
+        Normalise each window first (`RevIN`): for signals whose level and scale carry no information.
 
     Examples
     --------
@@ -73,7 +72,7 @@ class MultiView(FeatureNetwork):
     torch.Size([2, 3])
     """
 
-    capturable = True  # a step never asks the device for a number, so it can be replayed as a CUDA graph
+    capturable = True  # no step waits for the device, so it can be replayed as a CUDA graph
 
     def __init__(
         self,
@@ -134,7 +133,7 @@ class MultiView(FeatureNetwork):
 
 
 def with_derivatives(windows: Tensor, n_orders: int) -> Tensor:
-    """The window, and behind it each derivative at unit deviation.
+    """The window, followed by each derivative at unit deviation.
 
     Shapes: ``(batch, n_variates, length)`` -> ``(batch, n_variates * (1 + n_orders), length)``. A
     derivative of a signal that falls off as 1/f is where its fast part can be seen at all.
@@ -216,7 +215,7 @@ class Rhythms(nn.Module):
 
 
 class Textures(nn.Module):
-    """Where fixed kernels speak: ``(batch, n_channels, length)`` -> shares -> ``(batch, d)``.
+    """PPV features of fixed kernels: ``(batch, n_channels, length)`` -> shares -> ``(batch, d)``.
 
     Of many channels a kernel sees sums: for each dilation, four random sets of them.
     """

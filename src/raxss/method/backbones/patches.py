@@ -1,11 +1,11 @@
-"""How does a series of any length become a sequence of tokens, and the sequence one vector again?
+"""Patch tokens: a series of any length as a sequence of tokens, and the mean over them.
 
     windows (batch, n_variates, length), n_samples (batch,) -> tokens (batch, n_patches, d_model)
         -> a network that reads them in order -> states (batch, n_patches, d) -> their mean (batch, d)
 
-Series of different lengths share a batch by zeros behind the shorter ones. Of a series of n samples the patches
-that lie in it wholly count, max(n - patch_length, 0) // patch_stride + 1 of them; one shorter than a patch is a
-single patch with zeros at its end. Scores do not depend on what lies behind a series, nor on how much of it.
+Shorter series of a batch are padded at their end. Of a series of n samples the patches that lie in it wholly
+count, max(n - patch_length, 0) // patch_stride + 1 of them; one shorter than a patch is a single patch with zeros
+at its end. Scores do not depend on the padding.
 
 Next: recurrent.py and mamba.py read the tokens.
 """
@@ -30,7 +30,7 @@ class PatchTokens(nn.Module):
     patch_length, patch_stride
         Samples in a patch and from one patch to the next.
     revin
-        Take level and scale away from each series first (`RevIN`, over its real samples).
+        Normalise each series first (`RevIN`, over its real samples).
 
     Examples
     --------
@@ -61,7 +61,7 @@ class PatchTokens(nn.Module):
         self.embedding = nn.Linear(n_variates * patch_length, d_model)
 
     def forward(self, windows: Tensor, n_samples: Tensor | None = None) -> Tensor:
-        """``(batch, n_variates, length)`` -> ``(batch, n_patches, d_model)``, those behind a series included."""
+        """``(batch, n_variates, length)`` -> ``(batch, n_patches, d_model)``, those of the padding included."""
         self._check(windows, n_samples)
         windows = self._levelled(windows, n_samples)
         windows = functional.pad(windows, (0, max(self.patch_length - windows.shape[-1], 0)))
@@ -72,7 +72,7 @@ class PatchTokens(nn.Module):
         return tokens
 
     def n_patches(self, n_samples: Tensor) -> Tensor:
-        """How many patches count in series of so many samples."""
+        """Number of patches that count in series of so many samples."""
         return (n_samples - self.patch_length).clamp(min=0) // self.patch_stride + 1
 
     def mean(self, states: Tensor, n_samples: Tensor | None = None) -> Tensor:
@@ -84,7 +84,7 @@ class PatchTokens(nn.Module):
         return torch.where(counts[..., None], states, 0.0).sum(dim=1) / n_patches
 
     def _levelled(self, windows: Tensor, n_samples: Tensor | None) -> Tensor:
-        """RevIN over the real samples, and zeros behind them."""
+        """RevIN over the real samples, and zeros in the padding."""
         if n_samples is None:
             return windows if self.revin is None else self.revin(windows)
         n_samples = n_samples.to(windows.device)[:, None, None]
@@ -99,7 +99,7 @@ class PatchTokens(nn.Module):
         return torch.where(real, scaled * self.revin.gain + self.revin.offset, 0.0)
 
     def _check(self, windows: Tensor, n_samples: Tensor | None) -> None:
-        """Refuse what cannot be read, by name. Numbers on a GPU stay there, so these are taken at their word."""
+        """Refuse wrong shapes and lengths; lengths on a GPU stay there unchecked."""
         if windows.ndim != 3 or windows.shape[1] != self.n_variates:
             raise BackboneError(
                 f"windows have shape {tuple(windows.shape)}; (batch, {self.n_variates}, length) is needed."
@@ -126,10 +126,7 @@ class PatchTokens(nn.Module):
 
 
 class SequenceNetwork(FeatureNetwork):
-    """A network that reads series of any length; ``n_samples`` tells how many samples of each are real.
-
-    A subclass has ``features(windows, n_samples) -> (batch, d)`` and the layers ``head`` and ``dropout``.
-    """
+    """A `FeatureNetwork` over series of any length, of which ``n_samples (batch,)`` samples each are real."""
 
     def features(self, windows: Tensor, n_samples: Tensor | None = None) -> Tensor:
         """``(batch, n_variates, length)``, ``(batch,)`` -> ``(batch, d)``."""
@@ -139,4 +136,4 @@ class SequenceNetwork(FeatureNetwork):
         """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""
         return self.logits_of(self.features(windows, n_samples))
 
-    logits_of = FeatureNetwork.logits_of  # it belongs to this forward too, which `has_head` looks for
+    logits_of = FeatureNetwork.logits_of  # here as well, so that `has_head` finds it beside this forward

@@ -1,11 +1,11 @@
-"""How does a transformer read a window? In patches, one variate at a time, with the same weights for all.
+"""PatchTST (Nie et al., 2023): a transformer over the patches of each variate.
 
     windows (batch, n_variates, length)
         -> patches (batch * n_variates, n_patches, patch_length) -> tokens (.., n_patches, d_model)
         -> features (batch, n_variates * n_patches * d_model) -> logits (batch, n_outputs)
 
-PatchTST (Nie et al., 2023) with the settings of the paper, as classifier. patchtst_numba.py and
-patchtst_triton.py do the same in fewer passes over memory, on a CPU and on a GPU.
+With the settings of the paper, as classifier. patchtst_numba.py and patchtst_triton.py do the same in fewer passes
+over memory, on a CPU and on a GPU.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class PatchTST(FeatureNetwork):
     torch.Size([2, 1])
     """
 
-    capturable = True  # a step never asks the device for a number, so it can be replayed as a CUDA graph
+    capturable = True  # no step waits for the device, so it can be replayed as a CUDA graph
 
     def __init__(
         self,
@@ -79,13 +79,8 @@ class PatchTST(FeatureNetwork):
                 "patch_length, patch_stride and n_heads must be at least 1 and n_heads must divide d_model; got "
                 f"patch_length={patch_length}, patch_stride={patch_stride}, n_heads={n_heads}, d_model={d_model}."
             )
-        check_at_most(
-            patch_length=patch_length,
-            patch_stride=patch_stride,
-            d_model=d_model,
-            n_layers=n_layers,
-            d_ff=d_ff,
-        )
+        lengths = {"patch_length": patch_length, "patch_stride": patch_stride}
+        check_at_most(**lengths, d_model=d_model, n_layers=n_layers, d_ff=d_ff)
         self.patch_length = patch_length
         self.patch_stride = patch_stride
         self.revin = RevIN(n_variates) if revin else nn.Identity()
@@ -97,6 +92,7 @@ class PatchTST(FeatureNetwork):
         self.encoder = nn.Sequential(
             *(EncoderLayer(d_model, n_heads, d_ff, attention_dropout, dropout) for _ in range(n_layers))
         )
+        self.dropout = nn.Identity()
         self.head = nn.Linear(n_variates * n_patches * d_model, n_outputs)
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -116,11 +112,6 @@ class PatchTST(FeatureNetwork):
         patches = windows.unfold(-1, self.patch_length, self.patch_stride).flatten(0, 1)
         tokens: Tensor = self.encoder(self.projection(patches) + self.positions)
         return tokens.reshape(len(windows), -1)
-
-    def logits_of(self, features: Tensor) -> Tensor:
-        """``(batch, d)`` -> logits ``(batch, n_outputs)``."""
-        logits: Tensor = self.head(features)
-        return logits
 
 
 class EncoderLayer(nn.Module):

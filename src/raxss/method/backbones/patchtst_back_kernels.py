@@ -82,7 +82,7 @@ class LayerGradients(NamedTuple):
 
 @inner
 def pass_norm(gradient: Floats, tokens: Floats, norm: Norm, real: Floats) -> None:
-    """From behind a normalisation of tokens to before it, in place."""
+    """Through a normalisation of tokens, from its output to its input, in place."""
     apart()
     n_slots = len(real)
     for row in range(len(norm.mean)):
@@ -142,7 +142,7 @@ def read_feature_gradients(
 def transform_back(
     first: int,
     last: int,
-    leaving: Floats,  # (n_windows, width * n_slots) in: behind the layer; out: of transformed + mixed heads
+    leaving: Floats,  # (n_windows, width * n_slots) in: of the layer's output; out: of transformed + mixed heads
     out: Floats,  # (n_windows, width * n_slots) what the second normalisation saw
     second_norm: Norm,
     summed: Floats,  # (n_windows, width * n_slots) what the first one saw
@@ -156,7 +156,7 @@ def transform_back(
     sums: Floats,  # (n_windows, 2 * width) out
     gradients: LayerGradients,
 ) -> None:
-    """The feed-forward layer and the normalisation behind it."""
+    """The feed-forward layer and the normalisation after it."""
     chunk = first // CHUNK
     n_slots = len(real)
     width = len(scale)
@@ -217,7 +217,7 @@ def activate_back(
     dropout: Dropout,
     n_slots: int,
 ) -> None:
-    """hidden -> activated and dropped, change: from behind that to before it; both in place."""
+    """hidden -> activated and dropped, change: from the output of that to its input; both in place."""
     apart()
     scale = every(dropout.factor)
     density = every(np.float32(1 / np.sqrt(2 * np.pi)))
@@ -242,7 +242,7 @@ def activate_back(
 def attend_back(
     first: int,
     last: int,
-    gradient: Floats,  # (n_windows, width * n_slots) in: behind the first normalisation; out: of tokens
+    gradient: Floats,  # (n_windows, width * n_slots) in: after the first normalisation; out: of tokens
     summed: Floats,  # (n_windows, width * n_slots) what that normalisation saw
     first_norm: Norm,
     leaving: Floats,  # (n_windows, width * n_slots) gradient of transformed + mixed heads
@@ -270,8 +270,8 @@ def attend_back(
     changes = scratch(GROUP * 3 * size).reshape((GROUP, 3 * size))  # of queries, keys and values
     key_value = scratch(2 * size)
     query = scratch(size)
-    said = scratch(size)
-    said_rows = scratch(part)
+    head_gradient = scratch(size)
+    head_rows = scratch(part)
     offsets = scratch(2 * n_slots)
     keys = scratch(part)
     space = scratch(3 * n_slots * LANES)
@@ -291,18 +291,18 @@ def attend_back(
             for place in range(0, size, LANES):
                 store(mixed_gradient, place, load(g, place) + load(leaving[window], place))
             add_bias_gradient(gradients.mix_bias[chunk], mixed_gradient, width, n_slots)
-            clear(said, size)
-            add_product(said, width, weights.mix_back, width, mixed_gradient, width, n_slots)
+            clear(head_gradient, size)
+            add_product(head_gradient, width, weights.mix_back, width, mixed_gradient, width, n_slots)
             token_rows(query, width, weights.query_rows, weights.query_bias, x, width, n_slots)
             fill_rows(key_value, weights.key_value_bias, 2 * width, n_slots)
             add_product(key_value, 2 * width, weights.key_value, width, x, width, n_slots)
             for head in range(width // HEAD):
                 if dropout.threshold:
                     fill_bits(bits, dropout, head, window)
-                said_gradient(
-                    said_rows,
+                output_gradient(
+                    head_rows,
                     offsets,
-                    said[head * part :],
+                    head_gradient[head * part :],
                     heads[window, head * part :],
                     softmax[window, 2 * head * n_slots :],
                     dropout.factor,
@@ -314,7 +314,7 @@ def attend_back(
                     query[head * HEAD :],
                     key_value[head * part :],
                     keys,
-                    said_rows,
+                    head_rows,
                     offsets,
                     bits,
                     dropout,
@@ -343,11 +343,11 @@ def transpose(rows: Floats, tokens: Floats, n_tokens: int, n_slots: int) -> None
 
 
 @inner
-def said_gradient(
-    rows: Floats,  # (n_slots, HEAD) out: gradient of what a head says, over the sum of powers
+def output_gradient(
+    rows: Floats,  # (n_slots, HEAD) out: gradient of a head's output, over the sum of powers
     offsets: Floats,  # (2, n_slots) out: what is added to scores, what is taken off their gradients
-    said: Floats,  # (HEAD, n_slots) gradient, overwritten
-    heads: Floats,  # (HEAD, n_slots) what it said
+    head_gradient: Floats,  # (HEAD, n_slots) gradient, overwritten
+    heads: Floats,  # (HEAD, n_slots) its output
     softmax: Floats,  # (2, n_slots)
     factor: Any,
     n_slots: int,
@@ -358,12 +358,12 @@ def said_gradient(
         inverse = load(softmax, n_slots + slot)
         mean = every(np.float32(0.0))
         for place in range(slot, HEAD * n_slots, n_slots):
-            value = load(said, place)
+            value = load(head_gradient, place)
             mean = fused(value, load(heads, place), mean)
-            store(said, place, value * inverse * every(factor))
+            store(head_gradient, place, value * inverse * every(factor))
         store(offsets, slot, load(softmax, slot))
         store(offsets, n_slots + slot, mean * inverse)
-    transpose(rows, said, n_slots, n_slots)
+    transpose(rows, head_gradient, n_slots, n_slots)
 
 
 @inner
@@ -372,7 +372,7 @@ def attend_head_back(
     query: Floats,  # (n_slots, width)
     key_value: Floats,  # (2, width, n_slots)
     keys: Floats,  # (n_slots, HEAD)
-    said: Floats,  # (n_slots, HEAD) gradient of what the head says, over the sum of powers
+    head_gradient: Floats,  # (n_slots, HEAD) gradient of the head's output, over the sum of powers
     offsets: Floats,  # (2, n_slots)
     bits: Bits,
     dropout: Dropout,
@@ -404,13 +404,13 @@ def attend_head_back(
         for token in range(n_tokens):
             power = load(powers, token * LANES)
             weight = power
-            back = dot_8(v, said, token * HEAD, zero)
+            back = dot_8(v, head_gradient, token * HEAD, zero)
             if dropout.threshold:
                 row = splat(bits, token)
                 weight = kept(row, factors, terms, dropout.threshold, power)
                 back = kept(row, factors, terms, dropout.threshold, back)
             shift = power * (back - splat(offsets, n_slots + token))
-            value_sums = add_8(value_sums, weight, said, token * HEAD)
+            value_sums = add_8(value_sums, weight, head_gradient, token * HEAD)
             key_sums = add_8(key_sums, shift, query, token * width)
             store(shifts, token * LANES, shift)
         store_8(changes, size + slot, n_slots, every(np.float32(np.log(2))), key_sums)
@@ -453,7 +453,7 @@ def embed_back(
     n_slots: int,
     weight: Floats,  # (n_chunks, width * patch_length) out
     start: Floats,  # (n_chunks, width * n_slots) out
-    series_gradient: Floats,  # (n_windows, length) out, or empty where nobody asks
+    series_gradient: Floats,  # (n_windows, length) out, or empty where it is not needed
 ) -> None:
     """Tokens to patches, and to samples."""
     chunk = first // CHUNK

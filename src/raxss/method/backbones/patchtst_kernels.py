@@ -70,7 +70,7 @@ def attend(
     dropout: Dropout,
     n_tokens: int,
     real: Floats,  # (n_slots,) 1 for a token, 0 for padding
-    heads: Floats,  # (n_windows, width * n_slots) out: what the heads say, before they are mixed
+    heads: Floats,  # (n_windows, width * n_slots) out: outputs of the heads, before they are mixed
     softmax: Floats,  # (n_windows, n_heads * 2 * n_slots) out: what is added to scores, 1 / sum of powers
     summed: Floats,  # (n_windows, width * n_slots) out: tokens + mixed heads
     moments: Floats,  # (n_windows, 2 * width) out: of summed
@@ -93,12 +93,12 @@ def attend(
             key_value, 2 * width, weights.key_value_rows, weights.key_value_bias, tokens, width, n_slots
         )
         column_bounds(bounds, key_value, width, n_tokens)
-        said = heads[window]
+        head_outputs = heads[window]
         for head in range(width // HEAD):
             if dropout.threshold:
                 fill_bits(bits, dropout, head, window)
             attend_head(
-                said[head * part :],
+                head_outputs[head * part :],
                 softmax[window, 2 * head * n_slots :],
                 query[head * part :],
                 key_value[head * HEAD :],
@@ -111,7 +111,7 @@ def attend(
             )
         out = summed[window]
         fill_rows(out, weights.mix_bias, width, n_slots)
-        add_product(out, width, weights.mix, width, said, width, n_slots)
+        add_product(out, width, weights.mix, width, head_outputs, width, n_slots)
         for place in range(0, size, LANES):
             store(out, place, load(out, place) + load(tokens, place))
         row_moments(moments[window], out, n_tokens, real)
@@ -154,7 +154,7 @@ def attend_head(
                 highest = larger(dot_8(q, key_value, token * 2 * width, zero), highest)
             start = zero - highest
         powers = zero
-        said = zeros_4() + zeros_4()
+        weighted = zeros_4() + zeros_4()
         rows = load(bits, slot)
         for token in range(n_tokens):
             power = power_of_two(dot_8(q, key_value, token * 2 * width, start))
@@ -162,11 +162,11 @@ def attend_head(
             if dropout.threshold:
                 factor = splat(bits, n_slots + token)
                 power = kept(rows, factor, splat(bits, 2 * n_slots + token), dropout.threshold, power)
-            said = add_8(said, power, key_value, token * 2 * width + width)
+            weighted = add_8(weighted, power, key_value, token * 2 * width + width)
         inverse = item / powers
         store(softmax, slot, start)
         store(softmax, n_slots + slot, inverse)
-        store_8(out, slot, n_slots, inverse * every(dropout.factor), said)
+        store_8(out, slot, n_slots, inverse * every(dropout.factor), weighted)
 
 
 @inlined

@@ -1,4 +1,4 @@
-"""How does PatchTST run on a CPU without ever writing its attention weights down?
+"""PatchTST on a CPU by compiled loops that never store the attention weights.
 
     windows (batch, n_variates, length) -> features (batch, n_variates * n_patches * d_model)
 
@@ -37,11 +37,9 @@ def suits(network: PatchTST, windows: Tensor) -> bool:
     """Whether `features` gives what the plain layers would give for these windows.
 
     float32 on the CPU, heads of eight numbers, and sizes that fill whole vectors; no hooks or replaced layers
-    that the compiled loops would pass by, nor transforms of torch that look inside. Second derivatives cannot be
-    foreseen here: asking for them is an error of torch's.
+    that the compiled loops would pass by, nor transforms of torch that look inside. Second derivatives are an
+    error of torch's.
 
-    Examples
-    --------
     >>> from raxss.method.backbones import PatchTST
     >>> suits(PatchTST(1, 64, 1), torch.zeros(2, 1, 64)), suits(PatchTST(1, 64, 1).double(), torch.zeros(2, 1, 64))
     (True, False)
@@ -58,7 +56,7 @@ def suits(network: PatchTST, windows: Tensor) -> bool:
 
 
 def _transformed(windows: Tensor) -> bool:
-    """Does torch want more than numbers and first derivatives: another precision, a trace, a mapped function?"""
+    """Whether torch needs more than values and first derivatives: another precision, a trace, a mapped function."""
     return (
         type(windows) not in (Tensor, nn.Parameter)
         or torch.is_autocast_enabled("cpu")
@@ -94,13 +92,8 @@ def _plain_modules(network: PatchTST) -> bool:
 
 
 def _hooked(module: nn.Module) -> bool:
-    hooks = (
-        module._forward_hooks,
-        module._forward_pre_hooks,
-        module._backward_hooks,
-        module._backward_pre_hooks,
-    )
-    return any(hooks)
+    forward = module._forward_hooks or module._forward_pre_hooks
+    return bool(forward or module._backward_hooks or module._backward_pre_hooks)
 
 
 def _sizes_fit(network: PatchTST, windows: Tensor) -> bool:
@@ -109,7 +102,7 @@ def _sizes_fit(network: PatchTST, windows: Tensor) -> bool:
     n_tokens, width = network.positions.shape
     n_samples = windows.shape[-1] + network.n_padded
     if (n_samples - network.patch_length) // network.patch_stride + 1 != n_tokens or not len(network.encoder):
-        return False  # the plain layers say what is wrong
+        return False  # the plain layers raise
     if width % COLUMNS or network.patch_length % 4 or (network.training and len(windows) * n_tokens < 2):
         return False
     return all(
@@ -126,8 +119,6 @@ def features(network: PatchTST, windows: Tensor) -> Tensor:
 
     In training, dropout takes one draw from torch's generator, and running moments move as BatchNorm1d moves them.
 
-    Examples
-    --------
     >>> from raxss.method.backbones import PatchTST
     >>> features(PatchTST(1, 64, 1), torch.randn(2, 1, 64)).shape
     torch.Size([2, 256])
@@ -509,7 +500,7 @@ def _backward(
     layer: EncoderLayer,
     stages: _Stages,
     arrays: _Arrays,
-    leaving: Floats,  # (n_windows, width * n_slots) the gradient behind the layer; overwritten
+    leaving: Floats,  # (n_windows, width * n_slots) the gradient of the layer's output; overwritten
     entering: Floats,  # (n_windows, width * n_slots) out: the gradient before it
     sums: Floats,  # (n_windows, 2 * width) of leaving, for the normalisation that ends the layer
     before: Norm,  # the one that ends the layer before

@@ -1,4 +1,4 @@
-"""How fast can PatchTST be on one large GPU? Few kernels, scores that never leave the registers, bf16.
+"""PatchTST on a GPU by few Triton kernels, in bf16 with attention scores in registers.
 
     windows (batch, n_variates, length) -> features (batch, n_variates * n_patches * d_model)
 
@@ -61,8 +61,6 @@ LAUNCHES = {
 def suits(network: PatchTST, windows: Tensor) -> bool:
     """Whether `features` can stand in for ``network.features``: device, precision and sizes.
 
-    Examples
-    --------
     >>> from raxss.method.backbones.patchtst import PatchTST
     >>> suits(PatchTST(1, 1024, 1), torch.zeros(2, 1, 1024))  # not on a GPU
     False
@@ -121,8 +119,6 @@ def layer_fits(layer: Any) -> bool:
 def why_not(device: str, capability: tuple[int, int]) -> str | None:
     """What keeps the kernels from running on a CUDA device, logged once; None if nothing does.
 
-    Examples
-    --------
     >>> why_not("Tesla T4", (7, 5))
     'Tesla T4 has no bf16 matrix units (compute capability 7.5, 8.0 is needed)'
     """
@@ -248,7 +244,7 @@ class FusedPass:
         return {"limit": signed, "drop_gain": 1 / (1 - probability), "DROP": True}
 
     def common(self, name: str) -> dict[str, Any]:
-        """What every kernel is told."""
+        """Launch options of a kernel."""
         launch = LAUNCHES[name]
         return {
             "num_warps": launch.warps,
@@ -258,7 +254,7 @@ class FusedPass:
         }
 
     def shapes(self, name: str) -> dict[str, Any]:
-        """What attention is told about its windows."""
+        """Sizes of the windows, for attention."""
         return {"BLOCK": self.block, "QUERIES": LAUNCHES[name].rows, "FULL": self.block == self.n_tokens}
 
     def projections(self, layer: Any) -> tuple[Tensor, ...]:
@@ -411,11 +407,8 @@ class FusedPass:
         )  # fmt: skip
         gradients[name + "mix.weight"] = pieces.sum(0)
 
-        d_query, d_key, d_value = (
-            d_sums,
-            self.tokens(),
-            self.tokens(),
-        )  # d_sums was read for the last time above
+        # d_sums was read for the last time above
+        d_query, d_key, d_value = d_sums, self.tokens(), self.tokens()
         kernels.attend_backward[(self.n_by_head("attend_backward"),)](
             sums, affine[0], affine[1], *self.projections(layer), self.seed, kept["heads"], kept["sizes"], d_heads,
             d_query, d_key, d_value, self.n_series, self.n_tokens, **self.dropout(layer.attention_dropout),
@@ -466,9 +459,8 @@ class FusedPass:
             self.length, network.patch_stride, BLOCK=self.block, TAPS=self.taps, PATCH=network.patch_length,
             REVIN=isinstance(network.revin, RevIN), **self.common("embed_backward"),
         )  # fmt: skip
-        product = pieces.sum(1)[
-            ..., : network.patch_length
-        ]  # (variates, 32, taps): d_tokens.T @ normalised patches
+        # (variates, 32, taps): d_tokens.T @ normalised patches
+        product = pieces.sum(1)[..., : network.patch_length]
         placed = places.sum(1)  # (variates, tokens, 32)
         total = placed.sum(1)  # (variates, 32)
         gain, offset = self.gain.view(-1, 1, 1), self.offset.view(-1, 1, 1)

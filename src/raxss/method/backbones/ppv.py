@@ -1,4 +1,4 @@
-"""On what share of a window's places is a fixed kernel above a threshold? MiniROCKET's question, window by window.
+"""PPV features of fixed kernels (MiniROCKET): the share of places at which a kernel is above a threshold.
 
     x (batch, n_rows, length), cuts (n_groups, 84, n_cuts) -> shares (batch, n_groups, 84, n_cuts)
 
@@ -35,9 +35,9 @@ TRIOS = tuple(combinations(range(N_TAPS), 3))  # which taps of a kernel are 2
 N_KERNELS = len(TRIOS)  # 84
 LONGEST = 65_535  # a count has 16 bits on the GPU
 PLACES_OF_A_WARP = 256  # as in ppv.cu
-PLACES_AT_ONCE = 2**16  # in torch, so that what all kernels say about them fits into memory
+PLACES_AT_ONCE = 2**16  # in torch, so that the outputs of all kernels fit into memory
 SAMPLES_OF_A_TASK = 4096  # that a thread takes at a time
-N_SAID = 4096  # places that a kernel's thresholds are taken from, at least
+N_PLACES = 4096  # that a kernel's thresholds are taken from, at least
 LEAST_CAPABILITY = (8, 0)  # sums over a warp in one instruction
 
 
@@ -58,7 +58,7 @@ def shares(x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Tensor:
 
     share[g, k, q] = mean over t of [sum over j of kernel_k[j] · x[row_g, t + (j - 4) · dilation_g] > cut[g, k, q]]
 
-    Samples before the window and behind it count as 0.
+    Samples outside of the window count as 0.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def shares(x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Tensor:
 
     Examples
     --------
-    A lone spike is seen by the taps that stand on it:
+    A lone spike is seen by the taps on it:
 
     >>> x = torch.zeros(1, 1, 10)
     >>> x[0, 0, 5] = 1.0
@@ -121,10 +121,10 @@ def taps(lines: Tensor, dilation: int) -> Tensor:
 
 
 def responses(near: Tensor) -> Tensor:
-    """What the 84 kernels say where their taps stand on these samples, ``(9, ...)`` -> ``(84, ...)``.
+    """Outputs of the 84 kernels where their taps are on these samples, ``(9, ...)`` -> ``(84, ...)``.
 
-    Three taps are 2 and six are -1: that is 3 (x_a + x_b + x_c) - (x_0 + ... + x_8), which is how it is added up
-    here and in both faster ways, in this order, so that all of them say the same to the last bit.
+    Three taps are 2 and six are -1: 3 (x_a + x_b + x_c) - (x_0 + ... + x_8), added up in this order here and on
+    both faster paths, so that all give the same bits.
 
     >>> responses(torch.eye(9))[0]  # the first kernel has its three at the beginning
     tensor([ 2.,  2.,  2., -1., -1., -1., -1., -1., -1.])
@@ -135,13 +135,10 @@ def responses(near: Tensor) -> Tensor:
 
 
 def fitted_cuts(x: Tensor, rows: Tensor, dilations: Tensor, n_cuts: int) -> Tensor:
-    """Thresholds ``(n_groups, 84, n_cuts)`` at quantiles of what the kernels say about these windows.
+    """Thresholds ``(n_groups, 84, n_cuts)`` at quantiles of the outputs of the kernels on these windows.
 
-    The quantiles are a low-discrepancy sequence over all kernels, so that two neighbouring kernels do not ask the
-    same question.
+    The quantiles are a low-discrepancy sequence over all kernels, so that those of neighbouring kernels differ.
 
-    Examples
-    --------
     >>> x, group = torch.randn(8, 1, 100), torch.zeros(1, dtype=torch.int32)
     >>> cuts = fitted_cuts(x, group, group + 1, 2)
     >>> half = shares(x, group, group + 1, cuts).mean()
@@ -152,12 +149,12 @@ def fitted_cuts(x: Tensor, rows: Tensor, dilations: Tensor, n_cuts: int) -> Tens
         torch.arange(1, len(rows) * N_KERNELS * n_cuts + 1, dtype=torch.float64) * (math.sqrt(5) + 1) / 2 % 1
     )
     ranks = ranks.view(len(rows), N_KERNELS, n_cuts).to(x.device)
-    every = max(x.shape[0] * x.shape[2] // N_SAID, 1)
+    every = max(x.shape[0] * x.shape[2] // N_PLACES, 1)
     found = []
     for row, dilation, rank in zip(rows.tolist(), dilations.tolist(), ranks, strict=True):
-        said = responses(taps(x[:, row].float(), dilation).flatten(1)[:, ::every])  # (84, some places)
-        places = (rank * (said.shape[1] - 1)).round().long()
-        found.append(said.sort(dim=1).values.gather(1, places))
+        outputs = responses(taps(x[:, row].float(), dilation).flatten(1)[:, ::every])  # (84, some places)
+        places = (rank * (outputs.shape[1] - 1)).round().long()
+        found.append(outputs.sort(dim=1).values.gather(1, places))
     return torch.stack(found)
 
 
@@ -195,7 +192,7 @@ def _on_gpu(kernel: Any, x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tenso
 
 @functools.cache
 def _kernel(device: torch.device, pairs: int) -> Any:
-    """ppv.cu for so many pairs of thresholds, or None where it cannot be compiled; said once."""
+    """ppv.cu for so many pairs of thresholds, or None where it cannot be compiled; logged once."""
     try:
         if torch.version.hip is not None or torch.cuda.get_device_capability(device) < LEAST_CAPABILITY:
             raise RuntimeError(f"{torch.cuda.get_device_name(device)} lacks an instruction")

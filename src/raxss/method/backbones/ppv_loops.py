@@ -2,8 +2,8 @@
 
     windows (n_windows, n_rows, length), cuts (n_groups, 84, n_cuts) -> shares (n_windows, n_groups, 84, n_cuts)
 
-A window stays in the nearest cache while every kernel passes over it, and what a kernel says is never stored: it is
-compared with four thresholds as it comes. Next: ppv.py hands out the windows to threads.
+A window stays in the nearest cache while every kernel passes over it, and the output of a kernel is never stored:
+it is compared with four thresholds as it comes. Next: ppv.py hands out the windows to threads.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ def _count(two: Floats, third: Floats, everything: Floats, cuts: Floats, shares:
         p, q, r, s = cuts[at], cuts[i], cuts[j], cuts[k]
         above_p = above_q = above_r = above_s = np.int32(0)
         for t in range(length):
-            said = np.float32(3) * (two[t] + third[t]) - everything[t]
+            output = np.float32(3) * (two[t] + third[t]) - everything[t]
             # 32 bits throughout, or half as many fit into a register
-            above_p = np.int32(above_p + np.int32(said > p))
-            above_q = np.int32(above_q + np.int32(said > q))
-            above_r = np.int32(above_r + np.int32(said > r))
-            above_s = np.int32(above_s + np.int32(said > s))
+            above_p = np.int32(above_p + np.int32(output > p))
+            above_q = np.int32(above_q + np.int32(output > q))
+            above_r = np.int32(above_r + np.int32(output > r))
+            above_s = np.int32(above_s + np.int32(output > s))
         shares[k] = np.float32(above_s) / np.float32(length)
         shares[j] = np.float32(above_r) / np.float32(length)
         shares[i] = np.float32(above_q) / np.float32(length)

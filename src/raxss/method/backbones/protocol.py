@@ -1,20 +1,20 @@
-"""What must a network do to serve as f_theta, and how is one built?
+"""Protocol, registry and construction of backbones.
 
     a name or a callable, shapes, options -> a module
     the module: windows (batch, n_variates, length) -> logits (batch, n_outputs)
 
-n_outputs is 1 for two classes (the logit of the second) and C for C > 2; a module may also return two logits
-for two classes. A module may have ``features(windows) -> (batch, d)``, the input of its head; retrieval in feature
-space asks for it. With ``logits_of(features)``, its head, one pass gives both. With ``look_at(windows)`` it is
-shown up to 1024 training windows (n, n_variates, length), scaled, before the first step: to take thresholds or
-moments from them, which it keeps in buffers. Next: convnet.py, patchtst.py and multiview.py.
+n_outputs is 1 for two classes (the logit of the second) and C for C > 2; a module may also return two logits for
+two classes. Optional methods: ``features(windows) -> (batch, d)``, the input of its head, which retrieval in
+feature space needs; ``logits_of(features)``, its head, so that one pass gives both; ``look_at(windows)``, which
+gets up to 1024 scaled training windows (n, n_variates, length) before the first step, to take thresholds or
+moments from them into buffers. Next: convnet.py, patchtst.py and multiview.py.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -30,11 +30,7 @@ N_PROBES = 2  # windows in the batch that a new network is tried on
 
 
 class Backbone(Protocol):
-    """Any torch module with this call: windows ``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``.
-
-    Networks that also have ``features(windows) -> (batch, d)`` can retrieve in feature space; those with
-    ``look_at(windows)`` see some training windows before they learn from any.
-    """
+    """Any torch module with this call; the module's docstring has what it may have besides."""
 
     def __call__(self, windows: Tensor) -> Tensor:
         """``(batch, n_variates, length)`` -> ``(batch, n_outputs)``."""
@@ -84,10 +80,8 @@ Maker = TypeVar("Maker", bound=BackboneMaker)
 
 
 def register_backbone(name: str) -> Callable[[Maker], Maker]:
-    """Make a network of your own known by name, to the estimator and to settings files that Python code reads.
+    """Register a network under a name, for the estimator and for settings files that Python code reads.
 
-    Examples
-    --------
     >>> @register_backbone("last-value")
     ... class LastValue(nn.Module):
     ...     def __init__(self, n_variates, window_length, n_outputs):
@@ -105,7 +99,7 @@ def register_backbone(name: str) -> Callable[[Maker], Maker]:
     """
 
     def register(maker: Maker) -> Maker:
-        taken = BACKBONES.get(current_backbone(name, None, warn=False)[0])  # names of old are taken as well
+        taken = BACKBONES.get(current_backbone(name, None, warn=False)[0])  # former names are taken as well
         if taken is not None and _place(taken) != _place(maker):
             raise ConfigError(
                 f"the backbone name {name!r} belongs to {_place(taken)} already and cannot also mean "
@@ -125,7 +119,7 @@ def build_backbone(
     n_outputs: int,
     options: Mapping[str, Any] | None = None,
 ) -> nn.Module:
-    """Build the network and try it on a batch of two windows, before any training.
+    """Build a network and try it on a batch of two windows.
 
     Parameters
     ----------
@@ -134,7 +128,7 @@ def build_backbone(
     n_outputs
         1 for two classes, C for C > 2.
     options
-        What the network itself can be asked for, e.g. ``{"dropout": 0.1}``.
+        Of the network itself, e.g. ``{"dropout": 0.1}``.
 
     Examples
     --------
@@ -159,18 +153,11 @@ def build_for_weights(
     options: Mapping[str, Any] | None = None,
     n_numbers: int,
 ) -> nn.Module:
-    """Build the network that weights in a file belong to, if it is no larger than they are.
+    """Build the network for weights of ``n_numbers`` numbers in a file, if it is no larger than they are.
 
-    A network of this package is not tried on windows: it was before the weights were made, and a window can be as
-    large as whoever wrote the file wanted. Others are tried, as by `build_backbone`.
+    A network of this package is not tried on windows: whoever wrote the file chose their size. Others are tried,
+    as by `build_backbone`.
 
-    Parameters
-    ----------
-    n_numbers
-        How many numbers the weights are.
-
-    Examples
-    --------
     >>> network = build_for_weights("convnet", n_variates=1, window_length=64, n_outputs=1, n_numbers=400_000)
     >>> describe(network)
     'ConvNet, 334,929 parameters'
@@ -185,7 +172,7 @@ def build_for_weights(
 
 
 def known_n_features(network: nn.Module) -> int | None:
-    """How many features a network of this package has; None of others, which must be tried.
+    """Number of features of a network of this package; None for others, which must be tried.
 
     >>> known_n_features(build_backbone("convnet", n_variates=1, window_length=64, n_outputs=1))
     256
@@ -200,15 +187,22 @@ def known_n_features(network: nn.Module) -> int | None:
 
 
 def n_features(network: nn.Module, n_variates: int, window_length: int) -> int:
-    """How many features a network has; one that is not of this package is tried on two windows."""
+    """Number of features of a network; one that is not of this package is tried on two windows."""
     known = known_n_features(network)
     if known is not None:
         return known
+    with _evaluating(network):
+        return features_of(network, torch.zeros(N_PROBES, n_variates, window_length)).shape[1]
+
+
+@contextmanager
+def _evaluating(network: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; every module gets its mode back."""
     modes = [(module, module.training) for module in network.modules()]
-    network.eval()  # in which no running mean moves
+    network.eval()
     try:
         with torch.no_grad():
-            return features_of(network, torch.zeros(N_PROBES, n_variates, window_length)).shape[1]
+            yield
     finally:
         for module, training in modes:
             module.training = training
@@ -221,7 +215,7 @@ def _built(
     n_outputs: int,
     options: Mapping[str, Any] | None,
 ) -> tuple[nn.Module, str]:
-    """A new network, and how errors call it."""
+    """A new network, and its name in errors."""
     backbone, options = current_backbone(backbone, options)
     maker, label = _resolve(backbone)
     options = dict(options or {})
@@ -244,7 +238,7 @@ def _built(
 
 
 def n_outputs_for(n_classes: int) -> int:
-    """How many logits a network of ours gives: one for two classes, else one a class.
+    """Number of logits for so many classes: one for two, else one a class.
 
     >>> n_outputs_for(2), n_outputs_for(7)
     (1, 7)
@@ -255,8 +249,6 @@ def n_outputs_for(n_classes: int) -> int:
 def features_of(backbone: nn.Module, windows: Tensor) -> Tensor:
     """One vector per window, the input of the backbone's head: ``(batch, d)``.
 
-    Examples
-    --------
     >>> network = build_backbone("convnet", n_variates=1, window_length=64, n_outputs=1)
     >>> features_of(network, torch.zeros(3, 1, 64)).shape[0]
     3
@@ -279,13 +271,10 @@ def features_of(backbone: nn.Module, windows: Tensor) -> Tensor:
 def logits_and_features(backbone: nn.Module, windows: Tensor) -> tuple[Tensor, Tensor]:
     """Logits ``(batch, n_outputs)`` and features ``(batch, d)`` of the same windows.
 
-    From one pass where the network has ``logits_of(features)``, else from two; also where a subclass has changed
-    ``forward`` since, of which ``logits_of`` knows nothing.
+    From one pass where the network has ``logits_of(features)`` that belongs to its ``forward``, else from two.
 
-    Examples
-    --------
     >>> network = build_backbone("convnet", n_variates=1, window_length=64, n_outputs=1)
-    >>> [one.shape for one in logits_and_features(network, torch.zeros(3, 1, 64))]
+    >>> [values.shape for values in logits_and_features(network, torch.zeros(3, 1, 64))]
     [torch.Size([3, 1]), torch.Size([3, 256])]
     """
     features = features_of(backbone, windows)
@@ -296,7 +285,7 @@ def logits_and_features(backbone: nn.Module, windows: Tensor) -> tuple[Tensor, T
 
 
 def has_head(backbone: nn.Module) -> bool:
-    """Whether ``logits_of`` knows of the ``forward`` that is called: no class before its own overrides that.
+    """Whether ``logits_of`` belongs to the ``forward`` that is called: no subclass overrides ``forward`` alone.
 
     >>> has_head(build_backbone("convnet", n_variates=1, window_length=64, n_outputs=1)), has_head(nn.Linear(64, 1))
     (True, False)
@@ -310,10 +299,8 @@ def has_head(backbone: nn.Module) -> bool:
 
 
 def n_parameters(backbone: nn.Module) -> int:
-    """How many numbers training can change.
+    """Number of trainable parameters.
 
-    Examples
-    --------
     >>> n_parameters(nn.Linear(3, 2))
     8
     """
@@ -321,10 +308,8 @@ def n_parameters(backbone: nn.Module) -> int:
 
 
 def describe(backbone: nn.Module) -> str:
-    """The network in a few words, for logs and model cards.
+    """Class and number of parameters, for logs and model cards.
 
-    Examples
-    --------
     >>> describe(nn.Linear(3, 2))
     'Linear, 8 parameters'
     """
@@ -332,7 +317,7 @@ def describe(backbone: nn.Module) -> str:
 
 
 def _resolve(backbone: str | BackboneMaker) -> tuple[BackboneMaker, str]:
-    """What builds the network, and how errors call it."""
+    """The callable that builds the network, and its name in errors."""
     if isinstance(backbone, str):
         if backbone not in BACKBONES:
             raise ConfigError(
@@ -355,45 +340,35 @@ def _resolve(backbone: str | BackboneMaker) -> tuple[BackboneMaker, str]:
 
 
 def _check_options(maker: BackboneMaker, label: str, options: Mapping[str, Any]) -> None:
-    """Refuse options that the network does not have, with the nearest one that it has."""
     try:
         parameters = list(inspect.signature(maker).parameters.values())
-    except (TypeError, ValueError):  # a builtin that does not tell
+    except (TypeError, ValueError):  # a builtin without a signature
         return
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return
-    known = [parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY][
-        3:
-    ]
+    named = [parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY]
+    known = named[3:]
     for name in options:
         if name not in known:
             raise ConfigError(f"backbone {label} has no option {name!r}{did_you_mean(name, known)}")
 
 
 def _probe(network: nn.Module, label: str, window_shape: tuple[int, int], n_outputs: int) -> None:
-    """Call the network once, without dropout or gradients, and look at the shape that comes out."""
-    modes = [(module, module.training) for module in network.modules()]
+    """Call the network once, without dropout or gradients, and check the shape of its logits."""
     example = next(network.parameters(), torch.zeros(0))
     windows = torch.zeros((N_PROBES, *window_shape), device=example.device, dtype=example.dtype)
     needed = f"({N_PROBES}, {n_outputs})" + (f" or ({N_PROBES}, 2)" if n_outputs == 1 else "")
-    network.eval()
     try:
-        with torch.no_grad():
+        with _evaluating(network):
             logits = network(windows)
     except Exception as error:
         raise BackboneError(
             f"backbone {label} failed on windows of shape {tuple(windows.shape)} (batch, variates, length): "
             f"{error}. It must take these and return logits of shape {needed}."
         ) from error
-    finally:
-        for module, training in modes:
-            module.training = training
     widths = (1, 2) if n_outputs == 1 else (n_outputs,)
-    if (
-        not isinstance(logits, Tensor)
-        or logits.ndim != 2
-        or tuple(logits.shape) not in {(N_PROBES, width) for width in widths}
-    ):
+    allowed = [(N_PROBES, width) for width in widths]
+    if not isinstance(logits, Tensor) or tuple(logits.shape) not in allowed:
         raise BackboneError(
             f"backbone {label} returned {_shape_of(logits)} for windows of shape {tuple(windows.shape)} (batch, "
             f"variates, length); logits of shape {needed} are needed. Change its last layer to n_outputs values "

@@ -62,7 +62,7 @@ class Recurrent(SequenceNetwork):
     def features(self, windows: Tensor, n_samples: Tensor | None = None) -> Tensor:
         """``(batch, n_variates, length)`` -> mean of the last layer's states, ``(batch, d)``.
 
-        ``n_samples (batch,)`` tells how many samples of each are real, all by default.
+        ``n_samples (batch,)``: how many samples of each are real, all by default.
         """
         states = self.patches(windows, n_samples)
         backwards = self._backwards(states, n_samples)
@@ -73,7 +73,7 @@ class Recurrent(SequenceNetwork):
         return self.patches.mean(states, n_samples)
 
     def _backwards(self, tokens: Tensor, n_samples: Tensor | None) -> Tensor:
-        """The order that turns each series round and leaves what lies behind it: ``(batch, n_patches)``."""
+        """Places of the tokens of each reversed series, padding left in place: ``(batch, n_patches)``."""
         batch, n_tokens, _ = tokens.shape
         places = torch.arange(n_tokens, device=tokens.device)
         if n_samples is None:
@@ -105,7 +105,7 @@ class GRU(Recurrent):
     dropout
         Between layers, and before the head.
     revin
-        Take level and scale away from each series first.
+        Normalise each series first (`RevIN`).
     patch_length, patch_stride
         Samples in a patch and from one patch to the next.
 
@@ -163,7 +163,7 @@ def _turned(tokens: Tensor, order: Tensor) -> Tensor:
 
 
 class _Turned(torch.autograd.Function):
-    """Turning is its own derivative; torch's for a gather adds in an order of chance on a GPU."""
+    """The permutation is its own gradient; torch's for a gather adds in a random order on a GPU."""
 
     @staticmethod
     def forward(ctx: Any, tokens: Tensor, order: Tensor) -> Tensor:

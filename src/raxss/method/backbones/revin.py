@@ -1,4 +1,4 @@
-"""What is left of a window when its level and scale are taken away?
+"""RevIN: instance normalisation of windows.
 
     windows (batch, n_variates, length) -> the same shape, mean 0 and deviation 1 per window and variate
 

@@ -1,10 +1,10 @@
-"""How large may a network be asked to be?
+"""Limits on the sizes of networks.
 
     sizes by their names -> nothing, or an error at once
     weights in a file    -> at_most_parameters: a network that does not fit them is refused while it is built
 
-A settings file or a model folder can hold any number. Building what a slip of the pen asks for would take for ever,
-or all memory; these limits lie far beyond what anybody trains. Next: each network asks here first.
+A settings file or a model folder can hold any number. Building a network of a mistyped size could take all time or
+memory; these limits lie far beyond what is trained.
 """
 
 from __future__ import annotations
@@ -39,10 +39,8 @@ SPARE_PARAMETERS = 2**20  # beyond those in a file, for networks that replace so
 
 
 def check_window(n_variates: int, window_length: int) -> None:
-    """Refuse windows that no network could be trained on, before one is built for them.
+    """Refuse windows that no network could be trained on.
 
-    Examples
-    --------
     >>> check_window(64, 4096)
     >>> check_window(1, 10**9)
     Traceback (most recent call last):
@@ -57,7 +55,7 @@ def check_window(n_variates: int, window_length: int) -> None:
 
 
 def check_network(network: nn.Module) -> None:
-    """Refuse a network that could be trained, but whose weights no model folder may hold.
+    """Refuse a network whose weights are more than a model folder may hold.
 
     >>> check_network(nn.Linear(3, 2))
     """
@@ -82,13 +80,10 @@ _budget: ContextVar[_Budget | None] = ContextVar("parameters that a network may 
 
 @contextmanager
 def at_most_parameters(most: int) -> Iterator[None]:
-    """While a network is built for weights that are known: refuse one that would have far more parameters.
+    """While a network is built for known weights: refuse one that would have far more parameters, in this thread.
 
-    Each parameter is counted before numbers are put into it, so a network that is asked to be too large takes no
-    memory. Other threads are not concerned.
+    Each parameter is counted before numbers are put into it, so a network that is too large takes no memory.
 
-    Examples
-    --------
     >>> with at_most_parameters(100):
     ...     nn.Linear(5000, 5000)
     Traceback (most recent call last):
@@ -109,15 +104,12 @@ def at_most_parameters(most: int) -> Iterator[None]:
 
 
 def built_for_weights() -> bool:
-    """Whether a network is being built for weights that are known (`at_most_parameters`)."""
+    """Whether a network is being built for known weights (`at_most_parameters`)."""
     return _budget.get() is not None
 
 
 def check_allocation(n_numbers: int, *, held: bool = False) -> None:
-    """Refuse an array that is larger than all parameters that the network may have.
-
-    For what a network computes before it becomes a parameter. ``held``: it is one, and counts from now on.
-    """
+    """Refuse an array that is larger than all parameters the network may have; ``held``: it stays and counts."""
     budget = _budget.get()
     if budget is None:
         return
@@ -132,10 +124,8 @@ def check_allocation(n_numbers: int, *, held: bool = False) -> None:
 
 
 def check_at_most(**sizes: int) -> None:
-    """Refuse a size beyond the most that its name allows.
+    """Refuse a size beyond the limit of its name.
 
-    Examples
-    --------
     >>> check_at_most(n_layers=64, d_model=32)
     >>> check_at_most(n_layers=65, d_model=32)
     Traceback (most recent call last):
@@ -154,8 +144,6 @@ def check_at_most(**sizes: int) -> None:
 def check_at_least_1(**sizes: int) -> None:
     """Refuse sizes below 1; the error names all of them.
 
-    Examples
-    --------
     >>> check_at_least_1(n_layers=2, expand=1)
     >>> check_at_least_1(n_layers=2, d_conv=4, expand=0)
     Traceback (most recent call last):

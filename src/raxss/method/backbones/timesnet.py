@@ -1,11 +1,11 @@
-"""How does a window look when it is folded at its own periods?
+"""TimesNet (Wu et al., 2023): 2-D convolutions over a window folded at its strongest periods.
 
     windows (batch, n_variates, length) -> samples with positions (batch, length, d_model)
         -> each layer: the strongest periods of each window; fold (n_rows, period), convolve in 2-D, unfold, add up
         -> features (batch, length * d_model) -> logits (batch, n_outputs)
 
 In a folded window a step to the right is one sample later and a step down one period later, so a small kernel sees
-both at once. TimesNet (Wu et al., 2023) as classifier. Next: moderntcn.py reaches far with one long kernel instead.
+both at once. Next: moderntcn.py reaches far with one long kernel instead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Kernel = tuple[Tensor, Tensor]  # weights (n_out, n_in, height, width), biases (
 
 @register_backbone("timesnet")
 class TimesNet(FeatureNetwork):
-    """Fold each window at its strongest periods, convolve in two dimensions, and add the answers up.
+    """Fold each window at its strongest periods, convolve in two dimensions, and add the results up.
 
     With the defaults, windows of 1024 samples, one variate and one output: 188,883 parameters.
 
@@ -62,7 +62,7 @@ class TimesNet(FeatureNetwork):
       layers, top_k 3), with 4 kernels (FaceDetection) instead of 6 for speed; RevIN and dropout are those of SSS,
       whose own TimesNet has d_model 64.
 
-    Periods become lengths of arrays, so the host asks the device for them, once a layer.
+    Periods become shapes of arrays, so the host waits for the device once a layer.
 
     Examples
     --------
@@ -88,13 +88,8 @@ class TimesNet(FeatureNetwork):
         revin: bool = True,
     ) -> None:
         super().__init__()
-        sizes = {
-            "d_model": d_model,
-            "d_ff": d_ff,
-            "n_layers": n_layers,
-            "top_k": top_k,
-            "n_kernels": n_kernels,
-        }
+        sizes = {"d_model": d_model, "d_ff": d_ff, "n_layers": n_layers, "top_k": top_k}
+        sizes["n_kernels"] = n_kernels
         check_at_least_1(**sizes)
         check_at_most(**sizes)
         check_allocation(window_length * d_model)  # of the positions; the head has as many for each output
@@ -130,7 +125,9 @@ class TimesBlock(nn.Module):
     def forward(self, samples: Tensor) -> Tensor:
         """``(batch, length, d_model)`` -> the same."""
         periods, weights = each_period_once(*strongest_periods(samples, self.top_k))
-        order, groups = group_folds(periods, _most_folds_at_once(samples))
+        batch, length, _ = samples.shape
+        most = batch if samples.is_cuda else max(SAMPLES_AT_ONCE // length, 1)  # a GPU does all at once
+        order, groups = group_folds(periods, most)
         windows = order // periods.shape[1]  # which one each fold is of
         # Left in float32, though autocast then rounds them anew for each group: the gradients of the groups are
         # added up in float32 so.
@@ -160,16 +157,10 @@ class Inception(nn.Module):
         padded = [functional.pad(weight, [farthest - reach] * 4) for reach, weight in enumerate(self.weights)]
         return torch.stack(padded).mean(dim=0), torch.stack(list(self.biases)).mean(dim=0)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """``(batch, n_in, height, width)`` -> ``(batch, n_out, height, width)``."""
-        return convolve(images, self.mean_kernel())
-
 
 def waves_of_positions(length: int, d_model: int) -> Tensor:
     """Sines and cosines of the place in the window, ever slower from one pair of columns to the next.
 
-    Examples
-    --------
     >>> waves_of_positions(2, 4)
     tensor([[0.0000, 1.0000, 0.0000, 1.0000],
             [0.8415, 0.5403, 0.0100, 0.9999]])
@@ -211,8 +202,6 @@ def strongest_periods(samples: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
 def each_period_once(periods: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Frequencies with the same period as one, and a period of 0 where there is nothing left to fold.
 
-    Examples
-    --------
     >>> periods, weights = each_period_once(torch.tensor([[6, 6, 9]]), torch.tensor([[0.75, 0.25, 1e-9]]))
     >>> periods, weights[:, 0]
     (tensor([[6, 0, 0]]), tensor([1.]))
@@ -245,10 +234,8 @@ def group_folds(periods: Tensor, most: int) -> tuple[Tensor, list[tuple[int, int
 
 
 def fold(samples: Tensor, period: int) -> Tensor:
-    """One row a period, zeros behind the last sample: ``(batch, length, d)`` -> ``(batch, d, n_rows, period)``.
+    """One row a period, padded with zeros: ``(batch, length, d)`` -> ``(batch, d, n_rows, period)``.
 
-    Examples
-    --------
     >>> fold(torch.arange(1.0, 6.0)[None, :, None], period=3)
     tensor([[[[1., 2., 3.],
               [4., 5., 0.]]]])
@@ -267,9 +254,3 @@ def vary(samples: Tensor, period: int, widen: Kernel, narrow: Kernel) -> Tensor:
     """Fold, convolve twice, unfold: ``(batch, length, d_model)`` -> the same."""
     images = convolve(functional.gelu(convolve(fold(samples, period), widen)), narrow)
     return images.permute(0, 2, 3, 1).flatten(1, 2)[:, : samples.shape[1]]
-
-
-def _most_folds_at_once(samples: Tensor) -> int:
-    """All of them on a GPU, which is quicker the more it has to do."""
-    batch, length, _ = samples.shape
-    return batch if samples.is_cuda else max(SAMPLES_AT_ONCE // length, 1)
