@@ -242,7 +242,7 @@ def read_inputs(
 
     ``rate`` is for files that store none, and for lines of a manifest that have none in a column of their own;
     ``channel`` is for recordings, a manifest has a column for it. Recordings of the same name get as many folders
-    in front of it as tell them apart. A ``.npz``, ``.npy``, ``.csv`` or WFDB record is one series, of all its
+    in front of it as make them distinct. A ``.npz``, ``.npy``, ``.csv`` or WFDB record is one series, of all its
     variates; of EDF, BDF and BrainVision files every channel that `read_recording` would read is one.
     """
     return read_lines(lines_of_inputs(paths, rate=rate, channel=channel, labels_required=labels_required))

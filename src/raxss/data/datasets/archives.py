@@ -36,7 +36,7 @@ APPLE_DOUBLE = "__MACOSX"
 
 @dataclass(frozen=True)
 class TextFile:
-    """A text in a zip, or beside the zips where somebody unpacked them.
+    """A text file in a zip, or unpacked beside the zips.
 
     Attributes
     ----------
