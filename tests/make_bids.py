@@ -189,7 +189,7 @@ def _write_run(truth: BidsTruth, patient: str, run: int, seconds: int, rng: np.r
 def _signal(
     rng: np.random.Generator, n_samples: int, rate: float, *, has_rhythm: bool
 ) -> NDArray[np.float64]:
-    """Microvolts of standard deviation 50: smooth noise, and a sharp rhythm of 3 Hz in it where asked for."""
+    """Microvolts of standard deviation 50: smooth noise, and a sharp rhythm of 3 Hz in it where ``soz``."""
     noise = lfilter([1.0], [1.0, -0.9], rng.normal(size=n_samples + 200))[200:]
     signal = noise / noise.std()
     if has_rhythm:

@@ -86,7 +86,7 @@ def test_every_file_arrives_whole_and_several_at_a_time(server, tmp_path):
 
 def test_what_is_there_and_right_is_not_fetched_again(server, tmp_path):
     server.offer(a=5000, b=6000, c=7000)
-    (tmp_path / "a").write_bytes(server.content["a"])  # put there by somebody else
+    (tmp_path / "a").write_bytes(server.content["a"])  # put there by hand
     counts = []
     done = server.get(tmp_path, on_bytes=counts.append)
     assert (done.fetched, done.n_right) == (("b", "c"), 1)

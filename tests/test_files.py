@@ -19,8 +19,6 @@ from raxss.data.formats import fields
 from raxss.data.formats.opening import open_recording
 from raxss.errors import MissingExtraError, RecordingError
 
-CINC2017 = Path(__file__).parents[2] / "shared" / "data" / "cinc2017" / "training2017"
-
 
 @pytest.fixture
 def folder(tmp_path):
@@ -388,19 +386,6 @@ def test_a_wfdb_record_is_read_by_any_of_its_names_in_physical_units(record, suf
     assert_allclose(series.samples, SAMPLES / 10, atol=1e-9)
     assert (series.rate, series.name) == (250, "rec")
     assert_allclose(read_series(record, channel="II").samples, SAMPLES[1:] / 10, atol=1e-9)
-
-
-@pytest.mark.skipif(
-    not CINC2017.is_dir(), reason="the source folder of CinC 2017 is not beside this checkout"
-)
-@pytest.mark.parametrize("suffix", ["", ".hea", ".mat"])
-def test_a_real_wfdb_record_is_what_the_sample_holds(suffix):
-    from raxss.data.datasets import load_sample
-
-    item = load_sample()[0]
-    series = read_series(CINC2017 / f"{item.name}{suffix}")
-    assert series.rate == item.rate
-    assert_allclose(series.samples, item.samples, atol=1e-6)
 
 
 @pytest.mark.parametrize(

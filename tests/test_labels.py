@@ -9,7 +9,6 @@ import openpyxl
 import pytest
 
 from make_bids import CANARIES, make_bids
-from raxss.data.contacts import parse_contacts
 from raxss.data.labels import (
     ClinicalRow,
     labels_of_run,
@@ -278,18 +277,6 @@ def test_channels_tsv_may_carry_labels_itself(cells, soz, resect):
 )
 def test_a_channel_is_other_only_beside_a_mark_and_only_if_that_is_certain(column, texts, labels):
     assert labels_of_run([{column: text} for text in texts]) == labels
-
-
-def test_the_table_of_pt01_has_its_ten_contacts(shared_data):
-    path = shared_data / "ds003029-pt01" / "soz.tsv"
-    rows = [line.split("\t") for line in path.read_text().splitlines()[1:]]
-    channels = [name for name, kind, status, _ in rows if (kind, status) == ("ECOG", "good")]
-    labels, unknown = read_label_table(path).of("any", [f"POL {name}" for name in channels])
-    named = {name for name, label in zip(channels, labels, strict=True) if label == "soz"}
-    # the README: "SOZ contacts: ATT1, ATT2, AD1-4, PD1-4"
-    assert named == set(parse_contacts("ATT1, ATT2, AD1-4, PD1-4"))
-    assert labels.count("other") == 74
-    assert len(unknown) == len(rows) - len(channels) - 1  # the bad ones; one has no name
 
 
 def write_table(path: Path, *lines: str) -> Path:

@@ -85,10 +85,10 @@ COPIES = {
     "resampled by 1/1.1 and z-scored": lambda x: (z_scored(resample_poly(x, 10, 11, axis=1)), 10 / 11),
     "resampled by 0.37, another method": lambda x: (resample(x, 740, axis=1), 0.37),
     "resampled by 1/2, negated": lambda x: (-resample_poly(x, 1, 2, axis=1), 0.5),
-    "resampled by 1/2, rate not told": lambda x: (resample_poly(x, 1, 2, axis=1), 1),
+    "resampled by 1/2, rate not stated": lambda x: (resample_poly(x, 1, 2, axis=1), 1),
     "pooled 24/12": lambda x: (pooled(x), 1 / 12),
     "pooled 24/12 and z-scored": lambda x: (z_scored(pooled(x)), 1 / 12),
-    "pooled 24/12, rate not told": lambda x: (pooled(x), 1),
+    "pooled 24/12, rate not stated": lambda x: (pooled(x), 1),
 }
 
 

@@ -1,6 +1,5 @@
 """Channel names of tables matched with those of recordings: nothing is matched that leaves a choice."""
 
-import csv
 import re
 
 import numpy as np
@@ -115,19 +114,6 @@ def test_the_order_of_the_recording_does_not_matter(wanted, found, random):
     random.shuffle(order)
     shuffled = match_channels(wanted, [found[place] for place in order])
     assert [None if place is None else order[place] for place in shuffled] == match_channels(wanted, found)
-
-
-def test_the_table_of_pt01_matches_all_98_channels_of_its_edf(shared_data):
-    folder = shared_data / "ds003029-pt01" / "sub-pt01" / "ses-presurgery" / "ieeg"
-    (edf,), (table,) = folder.glob("*.edf"), folder.glob("*_channels.tsv")
-    with open(edf, "rb") as file:
-        header = file.read(256 + 16 * 99)
-    labels = [header[256 + 16 * place : 272 + 16 * place].decode().strip() for place in range(99)]
-    with open(table, newline="", encoding="utf-8-sig") as file:
-        names = [row["name"] for row in csv.DictReader(file, delimiter="\t")]
-    signals = [label for label in labels if label != "EDF Annotations"]
-    assert len(names) == len(signals) == 98
-    assert match_channels(names, signals) == list(range(98))
 
 
 def test_spellings_are_those_of_the_plain_patterns():

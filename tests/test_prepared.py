@@ -116,7 +116,7 @@ def test_samples_on_disk_are_the_bits_that_apply_gives_in_memory(
 
 
 class Night(Recording):
-    """Two segments, three channels of two rates; each sample tells its channel, segment and place."""
+    """Two segments, three channels of two rates; each sample encodes its channel, segment and position."""
 
     def __init__(self):
         self.name = "night"
@@ -348,7 +348,7 @@ def test_something_else_is_refused_without_overwrite(folder, manifest, tmp_path)
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_folder_that_raxss_did_not_make_is_never_touched(manifest, tmp_path, overwrite):
     (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "chapter.txt").write_text("dear to somebody")
+    (tmp_path / "thesis" / "chapter.txt").write_text("keep")
     with pytest.raises(OutputError, match="'thesis'"):
         prepare(plan_manifest(manifest), tmp_path / "thesis", PAPER, overwrite=overwrite)
     assert content_of(tmp_path / "thesis").keys() == {"chapter.txt"}

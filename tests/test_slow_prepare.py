@@ -49,7 +49,7 @@ def write_edf(path, n_seconds, rng):
 
 @pytest.mark.timeout(1800)
 def test_a_day_of_sixteen_channels_takes_no_more_memory_than_an_hour(tmp_path, rng, record_property):
-    told = {}
+    report = {}
     for hours in (1, 24):
         folder = tmp_path / f"{hours}h"
         folder.mkdir()
@@ -63,8 +63,8 @@ def test_a_day_of_sixteen_channels_takes_no_more_memory_than_an_hour(tmp_path, r
         run = subprocess.run(
             [sys.executable, "-c", MEASURE, *command], capture_output=True, text=True, check=True
         )
-        told[hours] = json.loads(run.stdout)
-        assert told[hours]["ended"] == 0, run.stderr
+        report[hours] = json.loads(run.stdout)
+        assert report[hours]["ended"] == 0, run.stderr
         prepared = read_prepared(folder / "out")
         assert {item.n_samples for item in prepared} == {(hours * 3600 * RATE - 24) // 12 + 1}
         raw = minute[:, 5].reshape(-1)[: 24 + 12 * 99].astype(np.float64) * 0.1
@@ -72,19 +72,19 @@ def test_a_day_of_sixteen_channels_takes_no_more_memory_than_an_hour(tmp_path, r
         found = prepared[5].samples[0, :100]
         assert np.corrcoef(found, pooled)[0, 1] > 0.999999  # the z-score moves and stretches, no more
         (folder / "night.edf").unlink()
-    print(f"\n{told}")
-    record_property("prepare", told)
-    assert told[24]["megabytes"] < 1000
-    assert told[24]["megabytes"] < 1.05 * told[1]["megabytes"]
+    print(f"\n{report}")
+    record_property("prepare", report)
+    assert report[24]["megabytes"] < 1000
+    assert report[24]["megabytes"] < 1.05 * report[1]["megabytes"]
 
 
 def test_a_kill_before_every_change_of_the_disk_leaves_nothing_torn(tmp_path):
     manifest = write_recordings(tmp_path / "data", 3)
-    told = killed_at(manifest, tmp_path / "home", 1, 400, 1)
-    print(f"\n{told}")
-    assert told["finished"]
-    assert told["killed"] > 60
-    assert {"begun", "assembling", "placed"} <= told["stages"].keys()
+    report = killed_at(manifest, tmp_path / "home", 1, 400, 1)
+    print(f"\n{report}")
+    assert report["finished"]
+    assert report["killed"] > 60
+    assert {"begun", "assembling", "placed"} <= report["stages"].keys()
 
 
 @pytest.mark.timeout(1200)

@@ -56,17 +56,6 @@ def test_split_then_audit_then_spoil_it(manifest, tmp_path):
     assert set(found["findings"][0]) == {"code", "severity", "message", "split"}
 
 
-def test_a_name_in_two_parts_of_a_file_is_refused_by_name(manifest, tmp_path):
-    file = tmp_path / "split.json"
-    raxss("split", manifest, "--out", file)
-    kept = json.loads(file.read_text())
-    kept["test"].append(kept["train"][3])
-    file.write_text(json.dumps(kept))
-    assert f"{kept['train'][3]!r} twice, in train and in test" in raxss(
-        "audit-split", manifest, "--split", file, code=1
-    )
-
-
 def test_the_papers_split_is_called_leaky_on_the_command_line(manifest, tmp_path):
     assert "channel (leaky): train 50" in raxss(
         "split", manifest, "--by", "paper", "--out", tmp_path / "s.json"

@@ -311,9 +311,7 @@ def test_the_default_is_the_widest_group_that_is_known(origin, group, by):
 def test_a_level_that_some_series_lack_is_refused_by_name():
     series = list(shafts())
     series[5] = replace(series[5], origin={})
-    with pytest.raises(
-        DataError, match=r"1 of 96 series do not tell their electrode, the first is 'p0 run1 B1'"
-    ):
+    with pytest.raises(DataError, match=r"1 of 96 series have no known electrode, the first is 'p0 run1 B1'"):
         split_series(SeriesCollection(series), by="electrode", seed=0)
 
 
@@ -441,7 +439,7 @@ def test_a_patient_that_one_series_lacks_is_refused_by_default():
     series[17] = Series([0.0], label=1, name="s17", origin={"recording": "r17"})
     collection = SeriesCollection(series)
     for make in (split_series, folds):
-        with pytest.raises(DataError, match="1 of 80 series do not tell their patient, the first is 's17'"):
+        with pytest.raises(DataError, match="1 of 80 series have no known patient, the first is 's17'"):
             make(collection, seed=1)
     split = split_series(collection, by="recording", seed=1)
     assert split.leaky

@@ -107,7 +107,7 @@ def plan_bids(
     only_good
         Leave out channels with status ``bad``.
     only_labelled
-        Leave out channels that nobody labelled, and so all of a patient who was not annotated.
+        Leave out channels without a label, and so all of a patient who was not annotated.
     crop
         First and last second to keep, counted from the seizure's onset, such as ``(-10, 20)``. Runs whose
         ``events.tsv`` has no such mark are left out and listed.
@@ -230,9 +230,7 @@ class _Planner:
         if run.signal is None or (self.only_labelled and not self.labels.has(run.patient)):
             return None
         if run.signal.suffix.lower() not in bids_suffixes():
-            self.left_out.append(
-                f"recording {run.name} is left out: raxss does not read {run.signal.suffix} files."
-            )
+            self._report(run, f"is left out: raxss does not read {run.signal.suffix} files.")
             return None
         try:
             return self._planned(run, run.signal)
@@ -242,6 +240,9 @@ class _Planner:
             self.refused.append(f"recording {run.name} is left out: {error}")
             return None
 
+    def _report(self, run: Run, text: str) -> None:
+        self.left_out.append(f"recording {run.name} {text}")
+
     def _planned(self, run: Run, signal: Path) -> RecordingPlan | None:
         channels_file, channels = channel_rows(self.tree, run)
         onset, events_file = self._onset(run)
@@ -249,19 +250,15 @@ class _Planner:
             return None
         opener = partial(open_recording, signal, root=self.tree.root)
         with opener() as recording:
-            self.left_out += [
-                f"recording {run.name} and its sidecars disagree: {checked_sidecar}"
-                for checked_sidecar in checked_sidecars(signal, self.tree.root)
-            ]
+            for message in checked_sidecars(signal, self.tree.root):
+                self._report(run, f"and its sidecars disagree: {message}")
             if channels_file is None:
                 kind, names = CHANNEL_TYPES[run.datatype][0], [channel.name for channel in recording.channels]
                 kept, sentence = by_name(names)
                 channels = [ChannelRow(names[place], kind, True, {}) for place in kept]
                 places: list[int | None] = list(kept)
                 taken = f"all {len(channels)}" if not sentence else f"{sentence}; the other {len(channels)}"
-                self.left_out.append(
-                    f"recording {run.name} has no channels.tsv: {taken} channels are taken as good."
-                )
+                self._report(run, f"has no channels.tsv: {taken} channels are taken as good.")
             else:
                 places = self._places(run, channels, recording)
             series = self._series(run, channels, places, recording, onset)
@@ -280,7 +277,7 @@ class _Planner:
         onset = None if path is None else seizure_onset(read_events(path))
         if onset is None:
             why = "no event is certain to mark the seizure's onset" if path else "it has no events.tsv"
-            self.left_out.append(f"recording {run.name} is left out, because a crop was asked for and {why}.")
+            self._report(run, f"is left out, because a crop was asked for and {why}.")
         return onset, path
 
     def _places(self, run: Run, channels: Sequence[ChannelRow], recording: Recording) -> list[int | None]:
@@ -288,17 +285,12 @@ class _Planner:
         names = [channel.name for channel in channels]
         places = match_channels(names, [item.name for item in recording.channels])
         lost = [name or "n/a" for name, place in zip(names, places, strict=True) if place is None]
-        unlisted = [
-            item.name or "n/a" for place, item in enumerate(recording.channels) if place not in places
-        ]
+        unlisted = [item.name or "n/a" for k, item in enumerate(recording.channels) if k not in places]
         if lost:
-            self.left_out.append(
-                f"recording {run.name} lacks channels of its channels.tsv: {list_names(lost)}."
-            )
+            self._report(run, f"lacks channels of its channels.tsv: {list_names(lost)}.")
         if unlisted:
-            self.left_out.append(
-                f"channels.tsv of recording {run.name} lacks channels of it: {list_names(unlisted)}."
-            )
+            text = f"channels.tsv of recording {run.name} lacks channels of it: {list_names(unlisted)}."
+            self.left_out.append(text)
         return places
 
     def _series(
@@ -316,24 +308,21 @@ class _Planner:
         named = [item for item, label in zip(channels, labels, strict=True) if label == self.labels.label]
         for shaft in self.labels.whole_shafts(run.patient):
             self.shafts[run.patient, shaft] |= {
-                entry.name for entry in named if electrode_of(entry.name) == shaft
+                item.name for item in named if electrode_of(item.name) == shaft
             }
-        if not any(
-            item.is_wanted(CHANNEL_TYPES[run.datatype], only_good=self.only_good) for item in channels
-        ):
-            self.left_out.append(
-                f"recording {run.name} is left out: {why_none(CHANNEL_TYPES[run.datatype], channels)}."
-            )
+        types = CHANNEL_TYPES[run.datatype]
+        wanted = [item.is_wanted(types, only_good=self.only_good) for item in channels]
+        if not any(wanted):
+            self._report(run, f"is left out: {why_none(types, channels)}.")
             return []
         crop = None
         if self.crop is not None and onset is not None:
             crop = onset + self.crop[0], onset + self.crop[1]
         series, unlabelled, outside = [], [], False
-        for channel, place, label in zip(channels, places, labels, strict=True):
-            wanted = channel.is_wanted(CHANNEL_TYPES[run.datatype], only_good=self.only_good)
-            if label == self.labels.label and not channel.is_good and not wanted:
+        for channel, place, label, is_wanted in zip(channels, places, labels, wanted, strict=True):
+            if label == self.labels.label and not channel.is_good and not is_wanted:
                 self.bad_contacts[run.patient].add(channel.name)
-            if place is None or not wanted:
+            if place is None or not is_wanted:
                 continue
             if self.only_labelled and label is None:
                 unlabelled.append(channel.name or "n/a")
@@ -347,31 +336,23 @@ class _Planner:
                 origin = self._origin(run, channel)
                 series.append(SeriesPlan(name, (place,), segment, label, origin, crop))
         if unlabelled:
-            self.left_out.append(
-                f"recording {run.name} has channels without a label, left out: {list_names(unlabelled)}."
-            )
+            self._report(run, f"has channels without a label, left out: {list_names(unlabelled)}.")
         if crop is not None and series:
             self._report_short_crop(run, recording, crop)
         if outside and not series:
-            self.left_out.append(
-                f"recording {run.name} is left out: it ends before the crop, or begins after it."
-            )
+            self._report(run, "is left out: it ends before the crop, or begins after it.")
         return series
 
     def _report_short_crop(self, run: Run, recording: Recording, crop: tuple[float, float]) -> None:
         """Report a crop that the recording holds in part only."""
-        kept = sum(
-            max(
-                0.0,
-                min(crop[1], segment.start_seconds + segment.seconds) - max(crop[0], segment.start_seconds),
-            )
-            for segment in recording.segments
-        )
+        bounds = [(item.start_seconds, item.start_seconds + item.seconds) for item in recording.segments]
+        kept = sum(max(0.0, min(crop[1], end) - max(crop[0], begin)) for begin, end in bounds)
         a_sample = 1 / min(channel.rate for channel in recording.channels)
         if crop[1] - crop[0] - kept > a_sample:
-            self.left_out.append(
-                f"recording {run.name} has {kept:.4g} of the {crop[1] - crop[0]:.4g} s of the crop; "
-                "the rest lies before its start, behind its end or in a gap, and is left out."
+            self._report(
+                run,
+                f"has {kept:.4g} of the {crop[1] - crop[0]:.4g} s of the crop; the rest lies before its start, "
+                "behind its end or in a gap, and is left out.",
             )
 
     def _origin(self, run: Run, channel: ChannelRow) -> dict[str, str]:
@@ -499,8 +480,8 @@ def bids_table(
     """One row a channel of a run, from the sidecars alone: signals need not be there.
 
     Columns: ``patient``, ``centre``, ``recording``, ``channel``, ``electrode``, ``type``, ``status``, ``rate``
-    (Hz), ``seconds``, ``label`` (None where nobody annotated), ``outcome`` (``S`` success, ``F`` failure, ``NR``
-    no resection), ``engel``. All types and states of channels are in it.
+    (Hz), ``seconds``, ``label`` (None without annotation), ``outcome`` (``S`` success, ``F`` failure, ``NR`` no
+    resection), ``engel``. All types and states of channels are in it.
 
     Examples
     --------

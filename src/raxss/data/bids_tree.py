@@ -214,7 +214,7 @@ def _entities(stem: str) -> Mapping[str, str] | None:
 
 
 def _scans(tree: Tree, above: Path, datatype: str) -> list[str]:
-    """Names of the files in a datatype's folder that ``scans.tsv`` lists; what it says of others is ignored."""
+    """Names of the files in a datatype's folder that ``scans.tsv`` lists."""
     listed = []
     for name in tree.names(above):
         if name.endswith("_scans.tsv"):

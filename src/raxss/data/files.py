@@ -17,6 +17,7 @@ import warnings
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -242,7 +243,7 @@ def read_inputs(
 
     ``rate`` is for files that store none, and for lines of a manifest that have none in a column of their own;
     ``channel`` is for recordings, a manifest has a column for it. Recordings of the same name get as many folders
-    in front of it as tell them apart. A ``.npz``, ``.npy``, ``.csv`` or WFDB record is one series, of all its
+    in front of it as make them distinct. A ``.npz``, ``.npy``, ``.csv`` or WFDB record is one series, of all its
     variates; of EDF, BDF and BrainVision files every channel that `read_recording` would read is one.
     """
     return read_lines(lines_of_inputs(paths, rate=rate, channel=channel, labels_required=labels_required))
@@ -299,26 +300,26 @@ def read_lines(lines: list[Line], names: Mapping[str, str] | None = None) -> Ser
     """
     names = distinct_names(lines) if names is None else names
     series: dict[str, Series] = {}
-    opened = _LastOpened()
-    try:
-        for line in lines:
-            try:
-                recording = opened.recording(line.path, line.rate)
-                for plan in requested_plans(line, names[os.path.abspath(line.path)], recording):
-                    # a channel by name and by position, or one of a file that is given whole
-                    if plan.name in series:
-                        raise RecordingError(
-                            f"the series {display_name(plan.name)} is given twice; once is needed. Remove one."
-                        )
-                    found = read_planned(recording, plan)
-                    origin = {**found.origin, **line.origin}
-                    series[plan.name] = replace(found, label=line.label, group=line.group, origin=origin)
-            except RecordingError as error:
-                if not line.number:
-                    raise
-                raise RecordingError(f"{line.where}: {error}") from error
-    finally:
-        opened.close()
+    # lines about one file usually follow each other, and it is inspected once
+    for (path, rate), group in groupby(lines, key=lambda line: (line.path, line.rate)):
+        some = list(group)
+        line = some[0]
+        try:
+            with open_recording(path, rate=rate) as recording:
+                for line in some:
+                    for plan in requested_plans(line, names[os.path.abspath(path)], recording):
+                        # a channel by name and by position, or one of a file that is given whole
+                        if plan.name in series:
+                            raise RecordingError(
+                                f"the series {display_name(plan.name)} is given twice; once is needed. Remove one."
+                            )
+                        found = read_planned(recording, plan)
+                        origin = {**found.origin, **line.origin}
+                        series[plan.name] = replace(found, label=line.label, group=line.group, origin=origin)
+        except RecordingError as error:
+            if not line.number:
+                raise
+            raise RecordingError(f"{line.where}: {error}") from error
     return SeriesCollection(series.values())
 
 
@@ -350,25 +351,6 @@ def _electrodes(path: Path, recording: Recording) -> Sequence[int]:
     if selection.sentences:
         warnings.warn(" ".join(selection.sentences), RAxSSWarning, stacklevel=4)
     return selection.positions
-
-
-class _LastOpened:
-    """Cache of the recording that was opened last: lines about one file follow each other."""
-
-    def __init__(self) -> None:
-        self._key: tuple[Path, float | None] | None = None
-        self._recording: Recording | None = None
-
-    def recording(self, path: Path, rate: float | None) -> Recording:
-        if self._recording is None or self._key != (path, rate):
-            self.close()
-            self._recording, self._key = open_recording(path, rate=rate), (path, rate)
-        return self._recording
-
-    def close(self) -> None:
-        if self._recording is not None:
-            self._recording.close()
-        self._recording = None
 
 
 def _first_repeat(lines: list[Line]) -> tuple[int, int] | None:

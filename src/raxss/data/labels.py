@@ -420,7 +420,7 @@ def read_label_table(path: Path | str, *, label: LabelName = "soz") -> LabelTabl
                 f"{what} has no recording in line {line}; leave the column out if rows hold for all."
             )
         if not value or not channel:
-            continue  # a channel that nobody decided on, or one without a name
+            continue  # an undecided channel, or one without a name
         before = decisions.setdefault((recording, canonical(channel)), (channel, value, line))
         if before[1] != value:
             raise LabelError(

@@ -51,9 +51,9 @@ LEAKS = {
 }
 NOTES = {
     "leaky-by-design": "the split is of a kind that cannot keep what belongs together apart",
-    "groups-unknown": "nothing tells which series belong together",
+    "groups-unknown": "no group of any series is known",
     "patient-unknown": "no patient is known, so one person's series may sit on both sides",
-    "groups-partly-known": "some series do not tell where they come from",
+    "groups-partly-known": "some series have no known group",
     "shared-centre": "a centre is in two parts",
     "same-part-duplicates": "series of one part have the same values",
     "part-empty": "a part has no series, though some were due to it",
@@ -248,7 +248,7 @@ def _shared_groups(collection: SeriesCollection, parts: Parts, split: Split) -> 
     if not known & set(GROUPS):
         yield Finding(
             "groups-unknown",
-            "no series tells its patient, pair, recording or electrode, so it cannot be ruled out that one patient "
+            "no series has a known patient, pair, recording or electrode, so it cannot be ruled out that a patient "
             "is in two parts. Where it is known, set Series(origin=...) or the manifest's column group.",
         )
     elif "patient" not in known:
@@ -259,7 +259,7 @@ def _shared_groups(collection: SeriesCollection, parts: Parts, split: Split) -> 
         if silent and len(silent) < len(members):
             yield Finding(
                 "groups-partly-known",
-                f"{len(silent)} of {len(members)} series do not tell their {level}: "
+                f"{len(silent)} of {len(members)} series have no known {level}: "
                 f"{_named(collection[index].name for index in silent)}.",
             )
 

@@ -309,7 +309,7 @@ def groups_by(collection: SeriesCollection, by: str | None) -> tuple[str, list[H
     missing = [item.name for item, group in zip(collection, groups, strict=True) if group is None]
     if missing:
         raise DataError(
-            f"{len(missing)} of {len(groups)} series do not tell their {by}, the first is {missing[0]!r}; a split "
+            f"{len(missing)} of {len(groups)} series have no known {by}, the first is {missing[0]!r}; a split "
             f"by {by} needs it of all. Set Series(origin={{{by!r}: ...}}), or split by something else."
         )
     return by, groups

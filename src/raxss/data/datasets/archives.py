@@ -36,7 +36,7 @@ APPLE_DOUBLE = "__MACOSX"
 
 @dataclass(frozen=True)
 class TextFile:
-    """A text in a zip, or beside the zips where somebody unpacked them.
+    """A text file in a zip, or unpacked beside the zips.
 
     Attributes
     ----------
@@ -79,10 +79,10 @@ def read_text(text: TextFile, folder: Path) -> bytes:
     """All of a text."""
     what = _what(text)
     if not text.member:
-        with _readable(what), open_confined(text.file, folder) as file:
+        with readable(what), open_confined(text.file, folder) as file:
             content = file.read(MAX_MEMBER_BYTES + 1)
     else:
-        with _opened(text.file, folder) as archive, _readable(what):
+        with _opened(text.file, folder) as archive, readable(what):
             member = archive.getinfo(text.member)
             _check_member(member, what)
             with archive.open(member) as packed:
@@ -143,7 +143,7 @@ def _members(path: Path, folder: Path) -> list[str]:
 def _opened(path: Path, folder: Path) -> Iterator[zipfile.ZipFile]:
     """A zip whose directory was checked."""
     what = f"the zip {display_name(path)}"
-    with _readable(what), open_confined(path, folder) as file, zipfile.ZipFile(file) as archive:
+    with readable(what), open_confined(path, folder) as file, zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         if len(members) > MAX_MEMBERS:
             raise RecordingError(
@@ -186,7 +186,7 @@ def _check_member(member: zipfile.ZipInfo, what: str) -> None:
 
 
 @contextmanager
-def _readable(what: str) -> Iterator[None]:
+def readable(what: str) -> Iterator[None]:
     """Turn errors of zipfile and the system into a RecordingError without paths."""
     try:
         yield

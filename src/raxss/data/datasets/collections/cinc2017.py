@@ -60,27 +60,26 @@ class CinC2017(Dataset):
 def read_reference(folder: Path) -> tuple[Path, dict[str, str]]:
     """The table of labels: its path, and the label of each record by name."""
     path = _reference(folder)
+    what = f"the labels {display_name(path)} of cinc2017"
     try:
         with open_confined(path, folder) as file:
             text = file.read(MAX_REFERENCE_BYTES).decode("utf-8-sig")
-        rows = list(records(text.encode(), f"the labels {display_name(path)} of cinc2017", MAX_TABLE_ROWS))
+        rows = list(records(text.encode(), what, MAX_TABLE_ROWS))
     except (OSError, UnicodeDecodeError, MalformedCsvError) as error:
         reason = str(error.strerror or error) if isinstance(error, OSError) else str(error)
-        raise RecordingError(
-            f"the labels {display_name(path)} of cinc2017 cannot be read ({reason}). Copy the file again."
-        ) from error
+        raise RecordingError(f"{what} cannot be read ({reason}). Copy the file again.") from error
     labels: dict[str, str] = {}
     for number, row in rows:
         cells = [cell.strip() for cell in row]
         if len(cells) != 2 or not re.fullmatch(r"[A-Za-z0-9_-]+", cells[0]) or cells[1] not in LETTERS:
             raise RecordingError(
-                f"the labels {display_name(path)} of cinc2017 have {','.join(cells)[:40]!r} in line {number}; a "
-                f"record's name and one of {', '.join(LETTERS)} are needed. Copy the file again."
+                f"{what} have {','.join(cells)[:40]!r} in line {number}; a record's name and one of "
+                f"{', '.join(LETTERS)} are needed. Copy the file again."
             )
         if labels.setdefault(cells[0], LETTERS[cells[1]]) != LETTERS[cells[1]]:
             raise RecordingError(
-                f"the labels {display_name(path)} of cinc2017 name record {cells[0]!r} twice, with different "
-                f"labels; line {number} is the second. Copy the file again."
+                f"{what} name record {cells[0]!r} twice, with different labels; line {number} is the second. "
+                "Copy the file again."
             )
     return path, labels
 

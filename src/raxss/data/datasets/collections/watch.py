@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.data.confinement import open_confined
+from raxss.data.datasets.archives import readable
 from raxss.data.datasets.dataset import Dataset
 from raxss.data.datasets.registry import register_dataset
 from raxss.data.formats.numpy_arrays import load_member
@@ -65,17 +66,11 @@ def _arrays(path: Path, folder: Path) -> dict[str, NDArray[Any]]:
 def _read(path: Path, folder: Path, stamp: tuple[int, int]) -> dict[str, NDArray[Any]]:
     """All arrays of the file, once a process; ``stamp`` notices a file that changed."""
     what = f"the data {display_name(path)} of watch"
-    try:
-        with open_confined(path, folder) as file, zipfile.ZipFile(file) as archive:
-            arrays = {
-                key: load_member(archive, archive.getinfo(f"{key}.npy"), f"{what}, array {key!r},")
-                for key in ("X", *PER_SERIES)
-            }
-    except RecordingError:
-        raise
-    except (OSError, KeyError, zipfile.BadZipFile, EOFError, ValueError) as error:
-        reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-        raise RecordingError(f"{what} cannot be read ({reason[:120]}). Copy it again.") from error
+    with readable(what), open_confined(path, folder) as file, zipfile.ZipFile(file) as archive:
+        arrays = {
+            key: load_member(archive, archive.getinfo(f"{key}.npy"), f"{what}, array {key!r},")
+            for key in ("X", *PER_SERIES)
+        }
     samples, lengths, kinds = arrays["X"], arrays["lengths"], arrays["y"]
     whole = all(
         arrays[key].ndim == 1 and arrays[key].dtype.kind in "iu" and len(arrays[key]) == len(lengths)
