@@ -123,10 +123,18 @@ def test_several_workers_give_what_one_gives():
     assert list(each_result(sleep, [], n_workers=2)) == []
 
 
-def test_results_come_as_they_finish_with_their_position():
-    found = list(each_result(sleep, [1.5, 0.0, 0.01, 0.02], n_workers=2))
-    assert found[-1] == (0, 1.5)
-    assert sorted(found) == list(enumerate([1.5, 0.0, 0.01, 0.02]))
+def first_waits_for_last(place):
+    if place.name == "0":
+        wait_until(place.with_name("3").exists, seconds=60)
+    place.touch()
+    return place.name
+
+
+def test_results_come_as_they_finish_with_their_position(tmp_path):
+    places = [tmp_path / str(number) for number in range(4)]
+    found = list(each_result(first_waits_for_last, places, n_workers=2))
+    assert found[:2] == [(1, "1"), (2, "2")]
+    assert sorted(found) == list(enumerate("0123"))
 
 
 @pytest.mark.parametrize("n_workers", [1, 2])

@@ -332,11 +332,13 @@ def test_the_run_did_all_that_it_was_to_do(run, words):
 
 def test_no_canary_is_printed_or_logged(run, words):
     _, done, _ = run
-    said = (done.stdout + done.stderr).lower()
+    printed = (done.stdout + done.stderr).lower()
     dates = {"02-may-1951", "17-may-1993", "17.05.93", "17/05/1993", "10:11:12", "1951-05-02", "1993-05-17"}
     fragments = dates | {word[start : start + 5] for word in words for start in (0, 1)}
     found = [
-        (word, said[max(said.index(word) - 200, 0) :][:300]) for word in sorted(fragments) if word in said
+        (word, printed[max(printed.index(word) - 200, 0) :][:300])
+        for word in sorted(fragments)
+        if word in printed
     ]
     assert found == []
 

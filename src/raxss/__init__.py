@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from raxss.method.windows import windows_of
 
 
-# Imported when first asked for, so that `raxss --help` does not wait for torch.
+# Imported on first use, so that `raxss --help` does not wait for torch.
 _HOMES = {
     "Series": "raxss.data.series",
     "SeriesCollection": "raxss.data.series",

@@ -1,4 +1,4 @@
-"""What can go wrong, as a tree of typed errors.
+"""Exceptions and warnings, as a tree of types, and helpers for their messages.
 
     RAxSSError
     ├── DataError (ValueError)          the series themselves

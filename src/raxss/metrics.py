@@ -1,4 +1,4 @@
-"""How good are the series probabilities, and how sure is that figure?
+"""Metrics of series probabilities (AUC, F1, calibration error), with bootstrap intervals.
 
     labels (n_series,), probabilities (n_series, C) -> score                 one figure a metric
     the same, weights (n_draws, n_series)           -> weighted_scores       one a draw, for a bootstrap
@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 from raxss.errors import DataError, LabelError, join_names
 
 METRICS = ("f1", "auc", "accuracy", "average_precision", "balanced_accuracy", "brier", "ece")
-LOWER_IS_BETTER = frozenset({"brier", "ece"})
 N_BINS = 10  # of the expected calibration error
 # For an interval: with five, even groups that all agree give a two-sided sign test of 2 / 2^5 > .05.
 FEWEST_GROUPS = 6
@@ -107,12 +106,7 @@ def score_with_intervals(
 
 
 def draw_counts(n_groups: int, n_draws: int, generator: np.random.Generator) -> NDArray[np.int32]:
-    """How often each group is in each of ``n_draws`` draws of ``n_groups`` groups with replacement.
-
-    Returns
-    -------
-    ``(n_draws, n_groups)``, every row with the sum ``n_groups``. `weighted_scores` takes it, spread over the
-    series of each group, as weights.
+    """How often each group is in each of ``n_draws`` bootstrap draws: ``(n_draws, n_groups)``.
 
     Examples
     --------
@@ -280,7 +274,7 @@ def _check_inputs(
     positive: Any,
     f1_classes: Sequence[Any],
 ) -> None:
-    """Refuse what has no meaning, before it becomes a number."""
+    """Raise on classes, labels or probabilities that do not go together."""
     for f1_label in f1_classes:
         if f1_label not in classes or len(classes) == 2:
             raise LabelError(

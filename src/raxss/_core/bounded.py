@@ -1,4 +1,4 @@
-"""Files that are read whole, with a bound on the memory they can take.
+"""Readers of whole text, JSON and TOML files with a bound on the memory they can take.
 
     path -> bytes, text, or the value of a JSON file; refused by its size before it is read or decoded
 
@@ -25,31 +25,13 @@ MAX_JSON_DEPTH = 64  # lists and objects inside each other; what raxss writes ha
 MAX_JSON_DIGITS = 100  # of a whole number
 MAX_TOML_BYTES = 2**16  # of settings and studies, which people write by hand
 
-Limited = str | Path
 Kind = type[RAxSSError]
 
 
-def read_bytes(path: Limited, what: str, most: int, *, why: str, error: Kind = DataError) -> bytes:
-    """The content of a regular file of at most ``most`` bytes.
+def read_bytes(path: str | Path, what: str, most: int, *, why: str, error: Kind = DataError) -> bytes:
+    """The content of a regular file of at most ``most`` bytes; an `OSError` of the system stays one.
 
-    Parameters
-    ----------
-    what
-        How messages name it: ``"table 'events.tsv'"``.
-    why
-        The reason of the limit, as a part of a sentence.
-    error
-        Raised where the file is larger, or no regular file. An `OSError` of the system stays one.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "a.json"
-    >>> _ = path.write_bytes(b"0123456789")
-    >>> read_bytes(path, "file 'a.json'", 4, why="no such file is longer")
-    Traceback (most recent call last):
-    ...
-    raxss.errors.DataError: file 'a.json' has 10 bytes; at most 4 are read, because no such file is longer.
+    ``what`` names the file in messages (``"table 'events.tsv'"``), ``why`` gives the reason of the limit.
     """
     if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would be waited for without end
         raise error(f"{what} is not a regular file; check the path.")
@@ -69,10 +51,8 @@ def read_open(file: IO[bytes], what: str, most: int, *, why: str, error: Kind = 
 
 
 def decoded(content: bytes, what: str, *, error: Kind = DataError) -> str:
-    """Text in UTF-8, without byte order mark; what is none is refused with its line.
+    """Text in UTF-8, without byte order mark.
 
-    Examples
-    --------
     >>> decoded(b"name\\nG\\xff", "table 'a.tsv'")
     Traceback (most recent call last):
     ...
@@ -83,7 +63,7 @@ def decoded(content: bytes, what: str, *, error: Kind = DataError) -> str:
 
 
 def refuse_no_text(content: bytes, what: str, *, error: Kind = DataError) -> None:
-    """An error with the line unless the content is UTF-8 without zero bytes."""
+    """Raise, with the line, unless the content is UTF-8 without zero bytes."""
     try:
         content.decode("utf-8-sig")
     except UnicodeDecodeError as found:
@@ -95,30 +75,16 @@ def refuse_no_text(content: bytes, what: str, *, error: Kind = DataError) -> Non
 
 
 def read_text(
-    path: Limited, what: str, most: int, *, why: str = "no such file is longer", error: Kind = DataError
+    path: str | Path, what: str, most: int, *, why: str = "no such file is longer", error: Kind = DataError
 ) -> str:
     """`read_bytes` as text in UTF-8."""
     return decoded(read_bytes(path, what, most, why=why, error=error), what, error=error)
 
 
-def read_json(path: Limited, *, what: str = "", most: int = MAX_JSON_BYTES, error: Kind = DataError) -> Any:
-    """The value of a JSON file; see `json_of`.
-
-    Raises
-    ------
-    OSError
-        As the system has it, where the file is not there or cannot be read.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "split.json"
-    >>> _ = path.write_text('{"seed": 1e999}')
-    >>> read_json(path)
-    Traceback (most recent call last):
-    ...
-    raxss.errors.DataError: 'split.json' is not JSON that can be read: a number is too large. ...
-    """
+def read_json(
+    path: str | Path, *, what: str = "", most: int = MAX_JSON_BYTES, error: Kind = DataError
+) -> Any:
+    """The value of a JSON file; see `json_of`. An `OSError` of the system stays one."""
     what = what or display_name(Path(path))
     return json_of(
         read_bytes(path, what, most, why="no such file of raxss is longer", error=error), what, error=error
@@ -136,14 +102,13 @@ def json_of(
 ) -> Any:
     """The value of a JSON text, if decoding it takes at most ``most_memory`` bytes.
 
-    Stricter than `json.loads`: numbers are finite, whole numbers have at most 100 digits, and nothing is nested
-    more than 64 deep, so that what is made of the value later cannot overflow or recurse without end. An object has
-    every field once: of two, Python would keep the last and say nothing.
+    Stricter than `json.loads`: numbers are finite, whole numbers have at most 100 digits, nothing is nested more
+    than 64 deep, and an object has every field once.
 
     Parameters
     ----------
     finite
-        False for files of others, which may hold ``NaN`` and ``1e999``: who uses a number must look at it.
+        False for files of others, which may hold ``NaN`` and ``1e999``: who uses a number must check it.
     unique
         False where a seal over the text reveals a field that was added; of two, the last counts.
 
@@ -184,10 +149,10 @@ def json_of(
 
 
 def json_memory(content: bytes) -> int:
-    """At most how many bytes Python takes to decode a JSON text, from the number of signs in it.
+    """Upper bound of the bytes that Python takes to decode a JSON text, from the characters in it.
 
     A list takes 104 bytes with its first values, an object 200, an entry of it 64, a text 60 beside its letters,
-    any other value 42; the text itself is held as bytes and as letters. Signs inside texts count as well.
+    any other value 42; the text itself is held as bytes and as letters. Characters inside texts count as well.
 
     >>> json_memory(b"[" + b"[]," * 1000 + b"[]]") // 1000
     155
@@ -255,15 +220,7 @@ def read_toml_text(path: Path | str, what: str) -> str:
 
 
 def toml_of(text: str, what: str) -> dict[str, Any]:
-    """The tables of a TOML text.
-
-    Examples
-    --------
-    >>> toml_of("[windows", "the study")
-    Traceback (most recent call last):
-    ...
-    raxss.errors.ConfigError: the study is not valid TOML: Expected ']' at the end of a table declaration ...
-    """
+    """The tables of a TOML text."""
     try:
         tables = tomllib.loads(text)
         if _is_deep(tables):

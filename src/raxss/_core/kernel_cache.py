@@ -61,11 +61,9 @@ def user_cache_folder() -> Path:
 
 
 def kernel_folder() -> Path | None:
-    """Where compiled kernels are kept; None where they should not be.
+    """The folder ``RAXSS_COMPILED`` (``off``: None), else ``compiled`` in ``RAXSS_CACHE`` or `user_cache_folder`.
 
-    The folder that the environment variable ``RAXSS_COMPILED`` names (``off``: nowhere), else ``compiled`` in the
-    folder that ``RAXSS_CACHE`` names, else ``compiled`` in `user_cache_folder`. ``RAXSS_CACHE=off``, of the time
-    when retrievals were kept on disk too, counts as not set.
+    ``RAXSS_CACHE=off``, from when retrievals were cached on disk, counts as not set.
     """
     chosen = os.environ.get(FOLDER_VARIABLE, "")
     if chosen.lower() == "off":
@@ -106,10 +104,8 @@ def private_folder() -> Path | None:
 
 
 def why_not_private(folder: Path) -> str | None:
-    """Why somebody else could have written what is in a folder; None if nobody can.
+    """Why others could have written files of a folder; None if nobody can.
 
-    Examples
-    --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> why_not_private(folder) is None
@@ -234,17 +230,13 @@ def _digest_of(file: str) -> str:
 
 
 def source_digest(function: Callable[..., Any]) -> str:
-    """Of all files that a kernel may have code or constants from.
-
-    These are its own file and, in the package, all kernels in its folder, in the folders of kernels it can call and
-    in the folder of this module, where the code of vectors is.
-    """
+    """Digest of all files that a kernel may have code from: its own, and the kernels of `source_folders`."""
     parts = [_digest_of(function.__code__.co_filename), *map(_digest_of_kernels, source_folders(function))]
     return " ".join(parts)
 
 
 def source_folders(function: Callable[..., Any]) -> list[str]:
-    """Folders of the package that a kernel, those it can call and the code of vectors lie in."""
+    """Folders of the package with the kernel, kernels that it can call, and the code of vectors."""
     called = (
         getattr(item, "py_func", None) or getattr(item, "_defn", None)
         for item in function.__globals__.values()

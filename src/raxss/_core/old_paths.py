@@ -45,13 +45,13 @@ MOVED = {
 
 
 def new_path(old: str) -> str | None:
-    """Where a module is now; None where the name is no old one.
+    """The current path of a module; None if the name is not an old one.
 
     >>> new_path("raxss.recordings.series"), new_path("raxss.method.windows")
     ('raxss.data.series', None)
     """
     if not old.startswith("raxss."):
-        return None  # every import of a process asks this
+        return None  # called for every import of a process
     head, tail = old, ""
     while head not in MOVED:
         head, dot, name = head.rpartition(".")

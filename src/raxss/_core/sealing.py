@@ -166,24 +166,12 @@ def bounded_json(content: bytes, label: str, *, advice: str = COPY_AGAIN) -> Any
 
 @dataclass(frozen=True)
 class TensorHeader:
-    """Header of a safetensors file.
+    """Header of a safetensors file."""
 
-    Attributes
-    ----------
-    start
-        Where the numbers begin in the file.
-    dtypes, shapes
-        Of each tensor, under the names of safetensors: ``"F32"``, ``(3, 2)``.
-    places
-        First and last byte of each tensor, from ``start``.
-    metadata
-        Texts that belong to the file.
-    """
-
-    start: int
-    dtypes: dict[str, str]
+    start: int  # where the numbers begin in the file
+    dtypes: dict[str, str]  # under the names of safetensors: "F32"
     shapes: dict[str, tuple[int, ...]]
-    places: dict[str, tuple[int, int]]
+    places: dict[str, tuple[int, int]]  # first and last byte of each tensor, from ``start``
     metadata: dict[str, str]
 
     def described(self) -> dict[str, list[Any]]:
@@ -267,9 +255,9 @@ def _checked_entry(entry: Any) -> tuple[str | None, tuple[int, ...], tuple[int, 
 
 
 def digest_around(content: bytes, found: str, start: int) -> str:
-    """SHA-256 of a file that holds its own: zeros stand for the digest ``found`` in its first ``start`` bytes.
+    """SHA-256 of a file that holds its own digest, ``found``, in its first ``start`` bytes: zeros in its place.
 
-    An empty text where the digest is not there exactly once.
+    Empty where the digest is not there exactly once.
     """
     head = content[:start]
     mark = f'"sha256":"{found}"'.encode()

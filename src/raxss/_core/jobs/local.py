@@ -97,17 +97,21 @@ def _in_processes(
     running: dict[Future[Any], tuple[_Worker, int, Item]] = {}
     idle: list[_Worker] = []
     finished: tuple[int, Result | Failure] | None = None
-    with _Workers(n_threads) as workers:
+    with _ending() as alive:
         while True:
             while len(running) < n_workers:
                 following = again.pop() if again else next(waiting, None)
                 if following is None:
                     break
-                worker = idle.pop() if idle else workers.start()
+                if not idle:
+                    idle.append(_Worker(n_threads))
+                    alive.append(idle[-1])
+                worker = idle.pop()
                 try:
                     running[worker.begin(task, following[1])] = worker, *following
                 except BrokenProcessPool:  # it died while it had nothing to do
-                    workers.end_now(worker)
+                    alive.remove(worker)
+                    worker.end_now()
                     again.append(following)
             if finished is not None:
                 yield finished  # after the refill: no worker waits for whoever takes the result
@@ -120,7 +124,8 @@ def _in_processes(
             if not isinstance(error, BrokenProcessPool):
                 idle.append(worker)
                 continue
-            workers.end_now(worker)
+            alive.remove(worker)
+            worker.end_now()
             if (how := _exit_codes(error)) is None:  # it could not read the item, and would not the next time
                 continue
             deaths[position] += 1
@@ -166,38 +171,25 @@ class _Worker:
             self._pool.shutdown(wait=True)
 
 
-class _Workers:
-    """All that were started; none is left behind, whatever happens."""
-
-    def __init__(self, n_threads: int | None) -> None:
-        self._n_threads = n_threads
-        self._alive: list[_Worker] = []
-
-    def start(self) -> _Worker:
-        self._alive.append(_Worker(self._n_threads))
-        return self._alive[-1]
-
-    def end_now(self, worker: _Worker) -> None:
-        self._alive.remove(worker)
-        worker.end_now()
-
-    def __enter__(self) -> _Workers:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        for worker in self._alive:
-            if kind is None:
-                worker.end()
-            else:
-                worker.end_now()
+@contextmanager
+def _ending() -> Iterator[list[_Worker]]:
+    """A list for the workers that are started; none is left behind, whatever happens."""
+    alive: list[_Worker] = []
+    try:
+        yield alive
+    except BaseException:
+        for worker in alive:
+            worker.end_now()
+        raise
+    for worker in alive:
+        worker.end()
 
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Ctrl-C reaches every process of a terminal; this one alone is to act on it.
+    """Delay Ctrl-C, which a terminal sends to all its processes: workers that are started meanwhile never get it.
 
-    What is started meanwhile never gets it, and this process gets it a moment later: also where the system hands it
-    to another thread, such as one of a linear algebra library.
+    This process gets it afterwards, also where the system hands it to another thread.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield

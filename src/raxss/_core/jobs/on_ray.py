@@ -196,7 +196,7 @@ def _start(ray: Any, folder: str, n_workers: int | None, n_threads: int | None) 
     if (found := ray.util.get_node_ip_address()) != LOOPBACK:
         raise ConfigError(
             f"Ray {ray.__version__} listens on {found}, where other machines reach it, and not on {LOOPBACK} as it "
-            "was told; it was stopped. Use another version, or start a cluster yourself and give its address."
+            "was set to; it was stopped. Use another version, or start a cluster yourself and give its address."
         )
 
 

@@ -68,7 +68,7 @@ class Surroundings:
         if self.version != __version__:
             kind = "OtherVersion"
             message = (
-                f"a worker has raxss {__version__}, and {self.version} was asked to do the work; install the same "
+                f"a worker has raxss {__version__}, and {self.version} started the work; install the same "
                 "version on every node."
             )
         elif self.mark is not None and not self.mark.exists():
