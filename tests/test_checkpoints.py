@@ -190,7 +190,7 @@ def with_header(content, change):
 
 
 def with_its_digest(content):
-    """The content with the SHA-256 that goes with it: what somebody writes who does this on purpose."""
+    """The content with the SHA-256 that goes with it, as a forger would write it."""
     header, _ = header_of(content)
     kept = f'"sha256":"{header["__metadata__"]["sha256"]}"'.encode()
     blank = content.replace(kept, b'"sha256":"' + b"0" * 64 + b'"', 1)

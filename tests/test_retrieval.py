@@ -29,7 +29,7 @@ def test_a_window_is_never_its_own_neighbor(walk):
 
 def test_support_matches_the_naive_double_loop(walk):
     found = retrieve(walk, window_length=32, stride=5, n_neighbors=4)
-    assert_allclose(found.support, naive.support(walk, 32, 5, n_neighbors=4), atol=TOLERANCE)
+    assert_allclose(found.support, naive.retrieve(walk, 32, 5, n_neighbors=4).support, atol=TOLERANCE)
 
 
 def test_exclusion_is_inclusive(walk):
@@ -375,6 +375,6 @@ def test_half_precision_samples_are_searched_in_double_precision(walk):
     assert found.similarity.dtype == np.float64
     expected = retrieve(half.astype(np.float64), window_length=32, stride=5)
     assert found.similarity.tobytes() == expected.similarity.tobytes()
-    assert_allclose(found.support, naive.support(half, 32, 5), atol=TOLERANCE)
+    assert_allclose(found.support, naive.retrieve(half, 32, 5).support, atol=TOLERANCE)
     half[9] = np.inf  # what half precision cannot hold
     assert retrieve(half, window_length=32, stride=5).nonfinite.sum() == 2

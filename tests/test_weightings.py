@@ -358,8 +358,7 @@ def test_the_weight_without_a_neighbour_is_that_of_a_recomputation(name, tempera
 
 
 def explained(name, series, rng, **settings):
-    asked = {"window_length": 20, "stride": 5, "n_neighbors": 3} | settings
-    found = retrieve(series, **asked)
+    found = retrieve(series, **{"window_length": 20, "stride": 5, "n_neighbors": 3} | settings)
     n = found.n_windows
     made = aggregate(rng.dirichlet([1, 1], n), found.support, weighting=name, gate=gate_for(name, n, rng))
     windows = windows_of(series, window_length=20, stride=5)
@@ -367,7 +366,7 @@ def explained(name, series, rng, **settings):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_evidence_says_what_is_special_and_compares_with_the_inverse_of_the_family(rng, name):
+def test_evidence_has_the_note_and_compares_with_the_inverse_of_the_family(rng, name):
     item = WEIGHTINGS[name]
     evidence = explained(name, Series(rng.normal(size=300), rate=10.0, name="noise"), rng)
     note = item.note()
@@ -402,7 +401,7 @@ CHAIN = SMALL | {"series_loss_weight": 1.0, "exclusion": 8, "max_epochs": 1}
 
 @pytest.fixture(scope="module")
 def models():
-    """Fitted under each weighting, controls of a gate under that of their family; when first asked for."""
+    """Fitted under each weighting, controls of a gate under that of their family; when first used."""
     series, made = waves(np.random.default_rng(8)), {}
 
     def model(name):

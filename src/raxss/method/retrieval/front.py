@@ -119,10 +119,10 @@ def retrieve(
     n_neighbors
         m. Where fewer windows are eligible, support is the mean over those.
     exclusion
-        A window that starts within so many samples of the query (inclusive) is not its neighbor. 0 excludes
+        A window that starts within ``exclusion`` samples of the query (inclusive) is not its neighbor. 0 excludes
         only the window itself; then nearly all neighbors are shifted copies. Half a window finds recurrences.
     spread
-        Listed neighbors start more than so many samples apart from each other, chosen from the best down.
+        Listed neighbors start more than ``spread`` samples apart, chosen greedily from the best down.
     bank
         ``"series"``: every window may be a neighbor. For very long series, where that takes time with the
         square of the length: ``"local"``, those that lie at most ``bank_size // 2`` windows before or after
