@@ -131,20 +131,18 @@ def test_a_weighting_from_outside_is_known_with_its_controls_everywhere(rng):
 def test_weights_are_convex_and_0_where_a_window_cannot_be_used(rng, name, temperature):
     for n in (1, 2, 40):
         support = random_supports(rng, n)
-        given = support.copy()
-        found = aggregate(
-            rng.dirichlet([1, 1], n),
-            support,
-            temperature=temperature,
-            weighting=name,
-            gate=gate_for(name, n, rng),
-        )
+        given, posteriors = support.copy(), rng.dirichlet([1, 1], n)
+        settings = {"temperature": temperature, "weighting": name, "gate": gate_for(name, n, rng)}
+        found = aggregate(posteriors, support, **settings)
         assert_array_equal(support, given)
         assert_array_equal(np.isnan(found.influence), np.isnan(support))
         assert (found.weights >= 0).all()
         assert found.weights[np.isnan(support)].tolist() == [0.0] * int(np.isnan(support).sum())
         assert found.weights.sum() == pytest.approx(1, abs=1e-12)
         assert found.weighting == name
+        posteriors[np.isnan(support)] = [np.nan, np.inf]
+        again = aggregate(posteriors, support, **settings)
+        assert_array_equal(again.series_probability, found.series_probability)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -225,13 +223,8 @@ def batch_of(series, stride=8, length=32):
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_within_a_batch_of_whole_series_influence_is_that_of_the_whole_series(rng, name):
-    settings = {
-        "weighting": name,
-        "bank": "batch",
-        "n_neighbors": 4,
-        "exclusion": 8,
-        "series_loss_weight": 1.0,
-    }
+    lists = {"bank": "batch", "n_neighbors": 4, "exclusion": 8}
+    settings = lists | {"weighting": name, "series_loss_weight": 1.0}
     config, item = Config.from_parameters(settings), WEIGHTINGS[name]
     if item.no_batch:
         with pytest.raises(ConfigError, match=f"bank = 'batch' .* {name!r}, {item.no_batch}"):
