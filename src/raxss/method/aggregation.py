@@ -234,8 +234,8 @@ def aggregate(
     >>> prediction.weights.round(4), prediction.series_probability.round(4)
     (array([0.8808, 0.1192]), array([0.2477, 0.7523]))
     """
-    number = isinstance(temperature, int | float | np.number) and np.isfinite(temperature)
-    if not (number and temperature > 0):
+    tau: Any = temperature
+    if not (isinstance(tau, int | float | np.number) and np.isfinite(tau) and tau > 0):
         raise ConfigError(
             f"temperature must be a number > 0, got {temperature!r}. For the plain SSS mean, set "
             "weighting='uniform'."

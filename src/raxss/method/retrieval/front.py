@@ -427,7 +427,7 @@ def _on_cpu(tasks: list[Task], report: Callable[[float], None]) -> list[Retrieva
 
     for which, (samples, settings) in enumerate(tasks):
         # One thread would still be busy with such a series when the others are through.
-        if costs[which] * torch.get_num_threads() > total:
+        if len(tasks) == 1 or costs[which] * torch.get_num_threads() > total:
             found[which] = retrieve(samples, **settings, on_progress=partial(report_part, costs[which]))
             done += costs[which]
 
