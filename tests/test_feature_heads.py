@@ -403,23 +403,16 @@ def test_a_gate_learns_which_windows_matter():
         bags.append(Series(hum, label=("slow", "fast")[kind], name=f"bag {index}"))
         bursts.append((start, start + 128))
     bags = SeriesCollection(bags)
-    model = RAxSSClassifier(
-        window_length=32,
-        stride=32,
-        weighting="gated",
-        series_loss_weight=1.0,
-        window_loss_weight=0.0,
-        lr=1e-2,
-        warmup_steps=5,
-        batch_size=256,
-        max_epochs=20,
-        patience=0,
-        validation_fraction=0,
-        scaling="none",
-        random_state=0,
-        device="cpu",
-        backbone_options={"width": 4},
-    ).fit(bags[:28])
+    settings = SMALL | {
+        "stride": 32,
+        "weighting": "gated",
+        "max_epochs": 20,
+        "batch_size": 256,
+        "patience": 0,
+    }
+    settings |= {"series_loss_weight": 1.0, "window_loss_weight": 0.0, "lr": 1e-2, "warmup_steps": 5}
+    settings |= {"validation_fraction": 0, "scaling": "none", "backbone_options": {"width": 4}}
+    model = RAxSSClassifier(**settings).fit(bags[:28])
     shares = {}
     for weighting in ("support", "gated"):
         model.set_params(weighting=weighting)

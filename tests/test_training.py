@@ -334,7 +334,7 @@ def test_pool_posteriors_do_not_depend_on_dropout(rng):
     assert first.shape == (len(pool), 2)
 
 
-def test_mixed_precision_is_for_gpus_unless_asked_for(rng):
+def test_mixed_precision_is_for_gpus_unless_requested(rng):
     assert autocast_type(training_plan(), torch.device("cpu")) is None
     assert autocast_type(training_plan(precision="bfloat16"), torch.device("cpu")) == torch.bfloat16
     learner, pool = toy_learner(), toy_pool(rng)
@@ -497,7 +497,7 @@ def test_without_a_figure_of_free_memory_nothing_is_refused(rng, monkeypatch):
     check_step_memory(toy_learner().backbone, toy_pool(rng), training_plan(batch_size=10**9))
 
 
-def test_the_free_memory_of_this_machine_is_what_the_kernel_says():
+def test_the_free_memory_of_this_machine_is_that_of_the_kernel():
     lines = Path("/proc/meminfo")
     if not lines.exists():
         pytest.skip("this system has no /proc/meminfo")

@@ -131,20 +131,18 @@ def test_a_weighting_from_outside_is_known_with_its_controls_everywhere(rng):
 def test_weights_are_convex_and_0_where_a_window_cannot_be_used(rng, name, temperature):
     for n in (1, 2, 40):
         support = random_supports(rng, n)
-        given = support.copy()
-        found = aggregate(
-            rng.dirichlet([1, 1], n),
-            support,
-            temperature=temperature,
-            weighting=name,
-            gate=gate_for(name, n, rng),
-        )
+        given, posteriors = support.copy(), rng.dirichlet([1, 1], n)
+        settings = {"temperature": temperature, "weighting": name, "gate": gate_for(name, n, rng)}
+        found = aggregate(posteriors, support, **settings)
         assert_array_equal(support, given)
         assert_array_equal(np.isnan(found.influence), np.isnan(support))
         assert (found.weights >= 0).all()
         assert found.weights[np.isnan(support)].tolist() == [0.0] * int(np.isnan(support).sum())
         assert found.weights.sum() == pytest.approx(1, abs=1e-12)
         assert found.weighting == name
+        posteriors[np.isnan(support)] = [np.nan, np.inf]
+        again = aggregate(posteriors, support, **settings)
+        assert_array_equal(again.series_probability, found.series_probability)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -225,13 +223,8 @@ def batch_of(series, stride=8, length=32):
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_within_a_batch_of_whole_series_influence_is_that_of_the_whole_series(rng, name):
-    settings = {
-        "weighting": name,
-        "bank": "batch",
-        "n_neighbors": 4,
-        "exclusion": 8,
-        "series_loss_weight": 1.0,
-    }
+    lists = {"bank": "batch", "n_neighbors": 4, "exclusion": 8}
+    settings = lists | {"weighting": name, "series_loss_weight": 1.0}
     config, item = Config.from_parameters(settings), WEIGHTINGS[name]
     if item.no_batch:
         with pytest.raises(ConfigError, match=f"bank = 'batch' .* {name!r}, {item.no_batch}"):
@@ -358,8 +351,7 @@ def test_the_weight_without_a_neighbour_is_that_of_a_recomputation(name, tempera
 
 
 def explained(name, series, rng, **settings):
-    asked = {"window_length": 20, "stride": 5, "n_neighbors": 3} | settings
-    found = retrieve(series, **asked)
+    found = retrieve(series, **{"window_length": 20, "stride": 5, "n_neighbors": 3} | settings)
     n = found.n_windows
     made = aggregate(rng.dirichlet([1, 1], n), found.support, weighting=name, gate=gate_for(name, n, rng))
     windows = windows_of(series, window_length=20, stride=5)
@@ -367,7 +359,7 @@ def explained(name, series, rng, **settings):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_evidence_says_what_is_special_and_compares_with_the_inverse_of_the_family(rng, name):
+def test_evidence_has_the_note_and_compares_with_the_inverse_of_the_family(rng, name):
     item = WEIGHTINGS[name]
     evidence = explained(name, Series(rng.normal(size=300), rate=10.0, name="noise"), rng)
     note = item.note()
@@ -402,7 +394,7 @@ CHAIN = SMALL | {"series_loss_weight": 1.0, "exclusion": 8, "max_epochs": 1}
 
 @pytest.fixture(scope="module")
 def models():
-    """Fitted under each weighting, controls of a gate under that of their family; when first asked for."""
+    """Fitted under each weighting, controls of a gate under that of their family; when first used."""
     series, made = waves(np.random.default_rng(8)), {}
 
     def model(name):

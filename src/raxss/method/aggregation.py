@@ -234,8 +234,8 @@ def aggregate(
     >>> prediction.weights.round(4), prediction.series_probability.round(4)
     (array([0.8808, 0.1192]), array([0.2477, 0.7523]))
     """
-    number = isinstance(temperature, int | float | np.number) and np.isfinite(temperature)
-    if not (number and temperature > 0):
+    tau: Any = temperature
+    if not (isinstance(tau, int | float | np.number) and np.isfinite(tau) and tau > 0):
         raise ConfigError(
             f"temperature must be a number > 0, got {temperature!r}. For the plain SSS mean, set "
             "weighting='uniform'."
@@ -299,15 +299,15 @@ class AggregationConfig:
     """How windows share the series decision (Eqs. 2-3)."""
 
     weighting: str = "support"  # a registered weighting; "uniform" is plain SSS
-    temperature: float | Literal["learned"] = 0.1  # tau; the paper asks tau > 0 and reports no value
+    temperature: float | Literal["learned"] = 0.1  # tau > 0; the paper reports no value
     smoothing: float = 0.0  # share of the neighbours' mean in a window's posterior; 0 to 1
 
     def __post_init__(self) -> None:
         one_of("aggregation.weighting", self.weighting, tuple(WEIGHTINGS))
         if not (is_number(self.smoothing) and 0 <= self.smoothing <= 1):
             raise ConfigError(
-                f"aggregation.smoothing must be a number from 0 (a window speaks for itself) to 1 (its neighbours "
-                f"speak for it), got {self.smoothing!r}."
+                f"aggregation.smoothing must be a number from 0 (a window's own posterior) to 1 (the mean of its "
+                f"neighbours), got {self.smoothing!r}."
             )
         if self.temperature != "learned" and not (is_number(self.temperature) and self.temperature > 0):
             raise ConfigError(

@@ -80,7 +80,7 @@ class AugmentationConfig:
         object.__setattr__(self, "mirror", tuple(self.mirror))  # a file gives a list
 
     def check_variates(self, n_variates: int) -> None:
-        """Refuse settings that do not suit series of so many variates.
+        """Refuse settings that do not suit series of ``n_variates``.
 
         >>> AugmentationConfig(mirror=[0, 4, 5]).check_variates(6)
         """

@@ -243,17 +243,17 @@ class Predictor:
         if retrieves and not in_features:
             on_progress = progress.part(sum(map(self._effort, group)))
             found = [*cached_retrieve_many(scaled, **settings, on_progress=on_progress)]
-        for place, item in enumerate(group):
-            windows = windows_of(scaled[place], window_length=self.window_length, stride=self.stride)
+        for which, series in enumerate(group):
+            windows = windows_of(scaled[which], window_length=self.window_length, stride=self.stride)
             on_progress = progress.part(len(windows))
             scores = scorer.launch(windows, with_features=in_features or gated, on_progress=on_progress)
             gate = self.standardise(scores.features)
             if in_features and scores.features is not None:
                 settings |= {"measure": "cosine", "features": self.compared(scores.features)}
-                on_progress = progress.part(self._effort(item))
-                found[place] = cached_retrieve(scaled[place], **settings, on_progress=on_progress)
-            yield _Work(item, windows, scores, found[place], gate)
-            found[place] = None
+                on_progress = progress.part(self._effort(series))
+                found[which] = cached_retrieve(scaled[which], **settings, on_progress=on_progress)
+            yield _Work(series, windows, scores, found[which], gate)
+            found[which] = None
 
     def _finished(self, work: _Work) -> Prediction:
         """Aggregate the windows of one series, waiting for its logits."""

@@ -26,7 +26,7 @@ from raxss.method.retrieval.search import Search, sliding_means
 MOST_NEIGHBORS = 32  # a list lies in a block's memory, and is gone through rank by rank
 
 _ALIGNED = 256  # series begin at multiples of this place
-_WARPS_AT_ONCE = 16  # on a processor: walk.cu is compiled for so many
+_WARPS_AT_ONCE = 16  # on a processor, for which walk.cu is compiled
 _MOST_WAYS = 8  # among which the columns of a block are divided, as in merge.cu
 _MOST_DIVIDED = 2**19  # rows of all blocks that are divided, about
 

@@ -119,10 +119,10 @@ def retrieve(
     n_neighbors
         m. Where fewer windows are eligible, support is the mean over those.
     exclusion
-        A window that starts within so many samples of the query (inclusive) is not its neighbor. 0 excludes
+        A window that starts within ``exclusion`` samples of the query (inclusive) is not its neighbor. 0 excludes
         only the window itself; then nearly all neighbors are shifted copies. Half a window finds recurrences.
     spread
-        Listed neighbors start more than so many samples apart from each other, chosen from the best down.
+        Listed neighbors start more than ``spread`` samples apart, chosen greedily from the best down.
     bank
         ``"series"``: every window may be a neighbor. For very long series, where that takes time with the
         square of the length: ``"local"``, those that lie at most ``bank_size // 2`` windows before or after
@@ -427,7 +427,7 @@ def _on_cpu(tasks: list[Task], report: Callable[[float], None]) -> list[Retrieva
 
     for which, (samples, settings) in enumerate(tasks):
         # One thread would still be busy with such a series when the others are through.
-        if costs[which] * torch.get_num_threads() > total:
+        if len(tasks) == 1 or costs[which] * torch.get_num_threads() > total:
             found[which] = retrieve(samples, **settings, on_progress=partial(report_part, costs[which]))
             done += costs[which]
 

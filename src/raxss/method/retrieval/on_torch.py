@@ -32,7 +32,7 @@ Lists = tuple[NDArray[np.float64], NDArray[np.int64]]
 _BLOCK_VALUES = 2**24  # 64-bit values in one block: 128 MB
 _LEAST_BLOCK_VALUES = 2**18
 _COPIES = 8  # of a block, that are alive at once
-_WINDOWS_OF_A_SHORT_SERIES = 1024  # up to so many, its whole matrix is small
+_WINDOWS_OF_A_SHORT_SERIES = 1024  # at most; its whole matrix is small
 _PLACE_BITS = 29
 _LAST_PLACE = 2**_PLACE_BITS - 1
 _INELIGIBLE = -(2**63)
@@ -180,11 +180,11 @@ def _multiply_together(
             rules = search.n_neighbors, search.gap, search.spread_gap, search.farthest
             kinds.setdefault((*sizes, *rules), []).append(which)
     for places in kinds.values():
-        item = searches[places[0]]
-        widest = max(item.n_windows, item.window_length * len(item.samples))
-        n_at_once = block_values // (item.n_windows * widest)
+        example = searches[places[0]]
+        widest = max(example.n_windows, example.window_length * len(example.samples))
+        n_at_once = block_values // (example.n_windows * widest)
         if place.type == "cuda":
-            n_at_once = min(n_at_once, free_on_gpu(place) // (8 * _COPIES * item.n_windows * widest))
+            n_at_once = min(n_at_once, free_on_gpu(place) // (8 * _COPIES * example.n_windows * widest))
         if n_at_once < 2:
             continue
         for first in range(0, len(places), n_at_once):
@@ -199,25 +199,25 @@ def _multiply_together(
 
 def nearest_by_one_product(searches: Sequence[Search], place: torch.device) -> list[Lists]:
     """Exact lists of searches of one shape and one set of rules, all in one float64 product."""
-    item = searches[0]
+    first = searches[0]
     samples, means, norms = (
         torch.from_numpy(np.stack([getattr(search, name) for search in searches])).to(place)
         for name in ("samples", "means", "divisors")
     )
-    vectors = samples.unfold(2, item.window_length, item.stride) - means[..., None]
+    vectors = samples.unfold(2, first.window_length, first.stride) - means[..., None]
     vectors = (vectors / norms[:, None, :, None]).transpose(1, 2).flatten(2)  # (searches, windows, values)
     values = (vectors @ vectors.transpose(1, 2)).clamp_(-1.0, 1.0)
-    bank = torch.arange(item.n_windows, device=place)
+    bank = torch.arange(first.n_windows, device=place)
     keys = ((values / GRID).round_().to(torch.int64) << _PLACE_BITS) + (_LAST_PLACE - bank)
     distance = (bank - bank[:, None]).abs_()
-    answers = np.zeros((len(searches), item.n_windows), dtype=bool)
+    in_bank = np.zeros((len(searches), first.n_windows), dtype=bool)
     for which, search in enumerate(searches):
-        answers[which, search.bank] = True
-    barred = (distance < item.gap) | (distance > item.farthest)
-    keys.masked_fill_(barred | ~torch.from_numpy(answers).to(place)[:, None], _INELIGIBLE)
-    best = _largest(keys.flatten(0, 1), bank, item.n_neighbors, item.spread_gap).cpu().numpy()
+        in_bank[which, search.bank] = True
+    barred = (distance < first.gap) | (distance > first.farthest)
+    keys.masked_fill_(barred | ~torch.from_numpy(in_bank).to(place)[:, None], _INELIGIBLE)
+    best = _largest(keys.flatten(0, 1), bank, first.n_neighbors, first.spread_gap).cpu().numpy()
     listed = best != _INELIGIBLE
-    shape = len(searches), item.n_windows, best.shape[1]
+    shape = len(searches), first.n_windows, best.shape[1]
     similarity = np.where(listed, (best >> _PLACE_BITS) * GRID, NONE).reshape(shape)
     neighbors = np.where(listed, _LAST_PLACE - (best & _LAST_PLACE), -1).reshape(shape)
     found = [search.empty_lists() for search in searches]

@@ -87,12 +87,9 @@ class EpochRefresh:
                 device=pool.device,
             )
         weighting = weighting_named(self.weighting)
-        of_each = np.split(support.cpu().numpy(), np.cumsum(pool.n_windows)[:-1])
-        values = [
-            weighting.pool_influence(item.astype(np.float64), seed=self.seed + i)
-            for i, item in enumerate(of_each)
-        ]
-        pool.influence.copy_(torch.from_numpy(np.concatenate(values)))
+        supports = np.split(support.double().cpu().numpy(), np.cumsum(pool.n_windows)[:-1])
+        influence = [weighting.pool_influence(item, seed=self.seed + i) for i, item in enumerate(supports)]
+        pool.influence.copy_(torch.from_numpy(np.concatenate(influence)))
 
 
 def pool_features(backbone: nn.Module, pool: WindowPool, *, autocast: torch.dtype | None = None) -> Tensor:

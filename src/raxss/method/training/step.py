@@ -215,24 +215,13 @@ def step_for(
     optimizer: torch.optim.Optimizer,
     *,
     config: TrainingPlan,
-    augmentation: AugmentationConfig | None = None,
-    batch_support: BatchSupport | None = None,
-    autocast: torch.dtype | None = None,
+    **options: Any,
 ) -> Callable[[Tensor], Tensor]:
     """`take_step` for this learner, pool and optimiser: indices of a batch -> its loss.
 
     It is replayed as a CUDA graph where all data are on a GPU and the network is ``capturable``.
     """
-    step: Callable[[Tensor], Tensor] = partial(
-        take_step,
-        learner,
-        pool,
-        optimizer,
-        config=config,
-        augmentation=augmentation,
-        batch_support=batch_support,
-        autocast=autocast,
-    )
+    step: Callable[[Tensor], Tensor] = partial(take_step, learner, pool, optimizer, config=config, **options)
     on_gpu = pool.device.type == "cuda" and not pool.on_host
     if on_gpu and getattr(learner.backbone, "capturable", False):
         return ReplayedStep(step, config.batch_size)

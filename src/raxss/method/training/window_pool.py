@@ -71,8 +71,8 @@ class WindowPool:
         self.device = device
         self.n_series = len(series)
         self.n_samples = np.array([item.n_samples for item in series])
-        usable = [~np.isnan(item) for item in influence]
-        self.n_windows = np.array([item.sum() for item in usable])
+        usable = [~np.isnan(values) for values in influence]
+        self.n_windows = np.array([mask.sum() for mask in usable])
         self.on_host = self._too_large(series) if on_host is None else on_host
         place = torch.device("cpu") if self.on_host else device
         strips, starts, offset = [], [], 0
@@ -86,9 +86,9 @@ class WindowPool:
         self.strip = torch.from_numpy(np.concatenate(strips, axis=1)).to(place)
         self.starts = torch.from_numpy(np.concatenate(starts)).to(place)
         self.series = torch.from_numpy(np.repeat(np.arange(self.n_series), self.n_windows)).to(place)
-        kept = [item[mask] for item, mask in zip(influence, usable, strict=True)]
+        kept = [values[mask] for values, mask in zip(influence, usable, strict=True)]
         self.influence = torch.from_numpy(np.concatenate(kept).astype(np.float32)).to(place)
-        without_shape = [item[mask] for item, mask in zip(flat, usable, strict=True)]
+        without_shape = [values[mask] for values, mask in zip(flat, usable, strict=True)]
         self.flat = torch.from_numpy(np.concatenate(without_shape)).to(place)
         self.targets = torch.from_numpy(np.asarray(targets, dtype=np.int64)).to(device)
 
