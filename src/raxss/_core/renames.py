@@ -156,6 +156,7 @@ class RenamedAttribute:
     ...     validation_report_ = "good"
     ...     trial_ = RenamedAttribute("validation_report_")
     >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
     ...     print(Model().trial_, len(caught))
     good 1
     """
