@@ -191,13 +191,15 @@ def resealed(content, seal):
         return content
 
 
+RESULT = CellResult(
+    dataset="toy", system="sss", seed=1, config_hash="ab", classes=("a", "b"), positive="b", names=("s1", "s2"),
+    labels=("a", "b"), groups=("g1", "g2"), probabilities=np.array([[0.9, 0.1], [0.2, 0.8]]),
+)  # fmt: skip
+
+
 def test_results_of_cells(tmp_path):
     path = tmp_path / "cell.json"
-    result = CellResult(
-        dataset="toy", system="sss", seed=1, config_hash="ab", classes=("a", "b"), positive="b", names=("s1", "s2"),
-        labels=("a", "b"), groups=("g1", "g2"), probabilities=np.array([[0.9, 0.1], [0.2, 0.8]]),
-    )  # fmt: skip
-    whole = json.loads(json.dumps(sealed({"format": CELL_FORMAT, **result.to_json()})))
+    whole = json.loads(json.dumps(sealed({"format": CELL_FORMAT, **RESULT.to_json()})))
 
     def use(content):
         path.write_bytes(content)
@@ -209,11 +211,7 @@ def test_results_of_cells(tmp_path):
 
 def test_packed_results(tmp_path):
     place = tmp_path / "cells" / "toy" / "sss-1-ab.json"
-    result = CellResult(
-        dataset="toy", system="sss", seed=1, config_hash="ab", classes=("a", "b"), positive="b", names=("s1", "s2"),
-        labels=("a", "b"), groups=("g1", "g2"), probabilities=np.array([[0.9, 0.1], [0.2, 0.8]]),
-    )  # fmt: skip
-    result.write(place)
+    RESULT.write(place)
     path = packed.pack_cells(tmp_path)
     whole = path.read_bytes()
 
@@ -222,7 +220,7 @@ def test_packed_results(tmp_path):
         packed._index_of.cache_clear()  # two files of one size may be written in one tick of the clock
         packed.facts_of(place)
         found = packed.read_cell(place, CellResult)
-        assert found.to_json() == result.to_json()  # what its seal lets pass is what was written
+        assert found.to_json() == RESULT.to_json()  # what its seal lets pass is what was written
 
     survives("packed", lambda rng: mutated_bytes(whole, rng), use)
 
