@@ -1,6 +1,6 @@
 """Over two hundred files and trees that are broken on purpose: every verdict, and nothing read that is wrong.
 
-The corpus is in tests/corpus, one module a format; its cases know what must be said about them.
+The corpus is in tests/corpus, one module a format; its cases know what must be found.
 """
 
 import importlib

@@ -354,12 +354,12 @@ class TestBids:
         for place, case in enumerate(bids_corpus.cases()):
             folder = tmp_path / str(place)
             folder.mkdir()
-            told = " ".join(
+            messages = " ".join(
                 problem.message
                 for item in bids.inspect_bids_root(case.write(folder))
                 for problem in item.problems
             )
-            assert not any(text in told for text in ("Jane", PERSON, SECRET.decode(), str(tmp_path)))
+            assert not any(text in messages for text in ("Jane", PERSON, SECRET.decode(), str(tmp_path)))
 
     def test_what_is_accepted_decodes_to_what_was_written(self, tmp_path):
         expected = [signal.physical(bids_corpus.EDF.n_records) for signal in bids_corpus.EDF.signals]
