@@ -72,13 +72,13 @@ def serial(model, tmp_path):
 def computed(monkeypatch):
     """Names of the series that the network scored, in this process."""
     scored = []
-    answers = RAxSSClassifier.answers
+    score_series = RAxSSClassifier.score_series
 
     def counting(self, series):
         scored.extend(item.name for item in series)
-        return answers(self, series)
+        return score_series(self, series)
 
-    monkeypatch.setattr(RAxSSClassifier, "answers", counting)
+    monkeypatch.setattr(RAxSSClassifier, "score_series", counting)
     return scored
 
 
