@@ -10,23 +10,16 @@ import numpy as np
 
 RAW = "@raw:{}@"  # becomes a token of JSON that Python's encoder does not write
 TOKENS = [
-    "NaN",
-    "Infinity",
-    "-Infinity",
-    "1e999",
-    "-1e999",
-    "1e-999",
-    "9" * 50,
-    "9" * 5000,
-    "[" * 3000,
-    "-0",
-    "1e308",
-]
+    "NaN", "Infinity", "-Infinity", "1e999", "-1e999", "1e-999", "9" * 50, "9" * 5000, "[" * 3000, "-0", "1e308",
+]  # fmt: skip
 VALUES: list[Any] = [
     None, True, False, 0, -1, 1, 2**31, 2**63, -(2**63) - 1, 10**30, 0.5, -0.5, 1e308, 5e-324, "", "x", "\0",
     "\ud800", "</script>", "=1+1", "a" * 5000, "1", "nan", [], {}, [[]], [None], [1, 2, 3], {"a": 1}, {"": {}},
     [[[[[[]]]]]],
     *(RAW.format(token) for token in TOKENS),
+]  # fmt: skip
+ODD_BYTES = [
+    b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b'"', b"\r", b"\n\n", b"\t\t", b",,", b"1e999", b"nan", b"{", b"[",
 ]  # fmt: skip
 
 
@@ -96,21 +89,7 @@ def mutated_bytes(content: bytes, rng: np.random.Generator) -> bytes:
         elif kind == 4:
             changed[place:place] = rng.bytes(length)
         else:
-            odd = [
-                b"\0",
-                b"\xff\xfe",
-                b"\xef\xbb\xbf",
-                b'"',
-                b"\r",
-                b"\n\n",
-                b"\t\t",
-                b",,",
-                b"1e999",
-                b"nan",
-                b"{",
-                b"[",
-            ]
-            changed[place:place] = odd[rng.integers(len(odd))]
+            changed[place:place] = ODD_BYTES[rng.integers(len(ODD_BYTES))]
     return bytes(changed)
 
 

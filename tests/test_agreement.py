@@ -6,20 +6,20 @@ The sound file of each row passes without that problem; so a row fails if the co
 something where nothing disagrees. docs/data.md has the same table for readers.
 """
 
-import io
 import re
 import shutil
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from corpus import edf
-from corpus.brainvision import NEW_SEGMENT, Triplet
-from corpus.wfdb import Record, Segmented
+from corpus.arrays import header
+from corpus.brainvision import NEW_SEGMENT, PAUSE, Triplet
+from corpus.wfdb import Record, Segmented, compressed, summed
 from raxss.data.inspection import CODES, inspect_file
 
 Write = Callable[[Path], Path]
@@ -59,17 +59,6 @@ def brainvision(**changes) -> Write:
     return Triplet(common=common, **changes).write
 
 
-def summed(record: Record) -> Record:
-    """A record whose header has the first values and checksums of its samples."""
-    stored = record.stored()
-    sums = (stored.sum(axis=0) + 2**15) % 2**16 - 2**15
-    lines = [
-        f"{record.name}.dat {record.fmt} 200(10)/mV 12 0 {first} {total} 0 {name}"
-        for first, total, name in zip(stored[0], sums, record.signals, strict=True)
-    ]
-    return replace(record, lines=lines)
-
-
 def wfdb(**changes) -> Write:
     return summed(Record(**changes)).write
 
@@ -88,24 +77,6 @@ def matlab(folder: Path) -> Path:
         f"r.mat 16+24 200/mV 12 0 {first} 0 0 {name}" for first, name in zip(stored[0], "AB", strict=True)
     ]
     (folder / "r.hea").write_text("\n".join(["r 2 250 500", *lines, ""]))
-    return folder / "r.hea"
-
-
-def compressed(folder: Path) -> Path:
-    """FLAC, whose first values and checksums the package wfdb works out itself."""
-    import wfdb as package
-
-    package.wrsamp(
-        "r",
-        fs=250,
-        units=["mV", "mV"],
-        sig_name=["MLII", "V5"],
-        d_signal=Record().stored(),
-        fmt=["516", "516"],
-        adc_gain=[200.0, 200.0],
-        baseline=[10, 10],
-        write_dir=str(folder),
-    )
     return folder / "r.hea"
 
 
@@ -185,11 +156,6 @@ def more(raw: bytes, suffix: str = "") -> Damage:
     return content(lambda before: before + raw, suffix)
 
 
-def renamed(name: str) -> Write:
-    """Only for EDF: the file under another ending."""
-    return edf_file(edf.plain(), name)
-
-
 def flipped(place: int, suffix: str = "") -> Damage:
     """Another byte in the middle of the data."""
     return content(lambda raw: raw[:place] + bytes([raw[place] ^ 1]) + raw[place + 1 :], suffix)
@@ -217,13 +183,7 @@ def saved(**arrays) -> Damage:
 
 def shaped(shape: tuple[int, ...]) -> Damage:
     """Another shape in the header of an array, and the same samples."""
-
-    def damage(path: Path) -> None:
-        raw = io.BytesIO()
-        np.lib.format.write_array_header_1_0(raw, {"descr": "<f8", "fortran_order": False, "shape": shape})
-        path.write_bytes(raw.getvalue() + SAMPLES.tobytes())
-
-    return damage
+    return content(header(shape, "<f8") + SAMPLES.tobytes())
 
 
 def onset(number: int, time: str) -> Damage:
@@ -233,7 +193,7 @@ def onset(number: int, time: str) -> Damage:
 
 EDF, PLUS_C, PLUS_D = edf_file(edf.plain()), edf_file(edf.plus()), edf_file(edf.plus("EDF+D", GAP))
 BDF = edf_file(edf.bdf(), "a.bdf")
-TWO_SEGMENTS = (NEW_SEGMENT, "New Segment,,201,1,0,20200102030505000000", "Stimulus,S  1,300,1,0")
+TWO_SEGMENTS = (NEW_SEGMENT, PAUSE, "Stimulus,S  1,300,1,0")
 BV, BV_GAP = brainvision(), brainvision(markers=TWO_SEGMENTS)
 VECTORIZED = brainvision(common={"DataOrientation": "VECTORIZED"})
 EPOCHS = brainvision(common={"SegmentationType": "FIXTIME", "SegmentDataPoints": "100"})
@@ -414,10 +374,8 @@ ROWS = [
 
 
 def _shape_in_archive(path: Path, shape: tuple[int, ...]) -> None:
-    raw = io.BytesIO()
-    np.lib.format.write_array_header_1_0(raw, {"descr": "<f8", "fortran_order": False, "shape": shape})
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("samples.npy", raw.getvalue() + SAMPLES.tobytes())
+        archive.writestr("samples.npy", header(shape, "<f8") + SAMPLES.tobytes())
 
 
 def _other_crc(path: Path) -> None:

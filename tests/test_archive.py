@@ -27,6 +27,10 @@ def raxss(*arguments):
     return result.output
 
 
+def archive_table(model, inputs, parts):
+    return predict_archive(model, inputs, parts, n_workers=1, device="cpu", quiet=True)
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("archive") / "model"
@@ -66,16 +70,16 @@ def serial(model, tmp_path):
 
 @pytest.fixture
 def computed(monkeypatch):
-    """Names of the series that the network was asked about, in this process."""
-    asked = []
-    answers = RAxSSClassifier.answers
+    """Names of the series that the network scored, in this process."""
+    scored = []
+    score_series = RAxSSClassifier.score_series
 
     def counting(self, series):
-        asked.extend(item.name for item in series)
-        return answers(self, series)
+        scored.extend(item.name for item in series)
+        return score_series(self, series)
 
-    monkeypatch.setattr(RAxSSClassifier, "answers", counting)
-    return asked
+    monkeypatch.setattr(RAxSSClassifier, "score_series", counting)
+    return scored
 
 
 # The same table -----------------------------------------------------------------------------------------------
@@ -90,9 +94,7 @@ def test_recordings_one_by_one_give_the_bytes_of_a_single_run(model, recordings,
 
 def test_two_processes_give_the_bytes_of_a_single_run(model, recordings, serial, tmp_path):
     out = tmp_path / "p.csv"
-    raxss(
-        "predict", model, *recordings, "--out", out, "--engine", "local", "--workers", "2", "--device", "cpu"
-    )
+    raxss("predict", model, *recordings, "--out", out, *LOCAL, "--workers", "2")
     assert out.read_bytes() == serial(*recordings)
 
 
@@ -105,13 +107,8 @@ def test_lines_of_a_manifest_keep_their_order_labels_and_channels(model, serial,
     out = tmp_path / "p.csv"
     raxss("predict", model, manifest, "--out", out, *LOCAL)
     assert out.read_bytes() == serial(manifest)
-    assert [line.split(",")[0] for line in out.read_text().splitlines()] == [
-        "name",
-        "x:2",
-        "y:0",
-        "x:1",
-        "x:0",
-    ]
+    first_cells = [line.split(",")[0] for line in out.read_text().splitlines()]
+    assert first_cells == ["name", "x:2", "y:0", "x:1", "x:0"]
     assert [len(source.lines) for source in sources_of([manifest])] == [1, 1, 2]
 
 
@@ -137,9 +134,8 @@ def test_a_bids_tree_a_prepared_folder_and_files_together(model, recordings, ser
 
 def test_the_test_part_of_a_split_is_taken_from_a_prepared_folder_alone(model, serial, tmp_path):
     lines = ["path,label,group"]
-    for index, wave in enumerate(
-        waves(np.random.default_rng(1), n_series=18)
-    ):  # the model has not seen these
+    unseen = waves(np.random.default_rng(1), n_series=18)  # by the model
+    for index, wave in enumerate(unseen):
         np.savez(tmp_path / f"r{index}.npz", samples=wave.samples, rate=10.0)
         lines.append(f"r{index}.npz,{wave.label},g{index // 2}")
     manifest = tmp_path / "m.csv"
@@ -187,12 +183,11 @@ def test_what_changed_is_computed_again_and_what_was_touched_is_not(model, recor
 
 def test_another_model_has_parts_of_its_own(model, recordings, computed, tmp_path):
     other = shutil.copytree(model, tmp_path / "other")
-    arguments = (recordings[:2], tmp_path / "parts")
-    predict_archive(model, *arguments, n_workers=1, device="cpu", quiet=True)
-    predict_archive(other, *arguments, n_workers=1, device="cpu", quiet=True)
+    for folder in (model, other):
+        archive_table(folder, recordings[:2], tmp_path / "parts")
     assert len(computed) == 2  # a copy is the same model
     reseal(other, lambda facts: facts.update(temperature=7.0))
-    predict_archive(other, *arguments, n_workers=1, device="cpu", quiet=True)
+    archive_table(other, recordings[:2], tmp_path / "parts")
     assert len(computed) == 4
 
 
@@ -201,12 +196,12 @@ def test_another_model_has_parts_of_its_own(model, recordings, computed, tmp_pat
 )
 def test_a_damaged_part_is_computed_again(model, recordings, computed, tmp_path, damage):
     parts = tmp_path / "parts"
-    first, _ = predict_archive(model, recordings, parts, n_workers=1, device="cpu", quiet=True)
+    first, _ = archive_table(model, recordings, parts)
     place = sorted(parts.iterdir())[0]
     text = place.read_text()
     assert damage(text) != text
     place.write_text(damage(text))
-    again, _ = predict_archive(model, recordings, parts, n_workers=1, device="cpu", quiet=True)
+    again, _ = archive_table(model, recordings, parts)
     assert len(computed) == 7
     assert again.equals(first)
     assert place.read_text() == text
@@ -224,8 +219,8 @@ def test_a_recording_that_fails_is_told_and_the_others_are_written(
     monkeypatch.setattr(sys, "argv", ["raxss", *map(str, arguments)])
     with pytest.raises(SystemExit) as ended:
         main()
-    told = capsys.readouterr().err
-    assert "recording 'b/rec1' was not predicted: RecordingError: " in told
+    errors = capsys.readouterr().err
+    assert "recording 'b/rec1' was not predicted: RecordingError: " in errors
     assert "1 recording could not be predicted" in str(ended.value)
     assert "'p.csv' has the 5 rows of the others" in str(ended.value)
     written = (tmp_path / "p.csv").read_text().splitlines()
@@ -260,17 +255,8 @@ def test_a_series_that_is_given_twice_far_apart_is_refused(model, tmp_path, rng)
 
 def test_warnings_of_workers_are_told_here_also_when_nothing_was_computed(model, tmp_path, rng):
     np.savez(tmp_path / "x.npz", samples=rng.normal(size=150), rate=10.5)
-    command = (
-        "predict",
-        model,
-        tmp_path / "x.npz",
-        "--out",
-        tmp_path / "p.csv",
-        "--overwrite",
-        "--device",
-        "cpu",
-    )
-    for options in ((), LOCAL, LOCAL):
+    command = ("predict", model, tmp_path / "x.npz", "--out", tmp_path / "p.csv", "--overwrite")
+    for options in (("--device", "cpu"), LOCAL, LOCAL):
         with pytest.warns(RAxSSWarning, match=r"'x' has a rate of 10\.5 Hz"):
             raxss(*command, *options)
 
@@ -283,9 +269,7 @@ def test_a_prepared_file_that_was_changed_is_refused(model, recordings, tmp_path
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    table, failures = predict_archive(
-        model, [tmp_path / "prepared"], tmp_path / "parts", n_workers=1, device="cpu", quiet=True
-    )
+    table, failures = archive_table(model, [tmp_path / "prepared"], tmp_path / "parts")
     assert len(table) == 1
     assert [str(failure) for failure in failures.values()] == [
         f"RecordingError: the prepared folder 'prepared' is damaged: 'samples/{file.name}' was changed after it "

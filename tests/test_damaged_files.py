@@ -268,7 +268,7 @@ def read(path: Path) -> Content:
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):
-    """Each sound recording, what was said about it, and what it decodes to."""
+    """Each sound recording, its problems, and what it decodes to."""
     found = {}
     for name, write in SOUND.items():
         path = write(tmp_path_factory.mktemp(name.replace("+", "-")))
@@ -306,4 +306,4 @@ def test_nothing_damaged_is_read_as_something_else_without_a_word(item, sound, t
             with pytest.raises(RAxSSError):  # typed, whatever it is
                 read(path)
         return
-    assert read(path) == expected, f"silently read as something else; said only: {codes or 'ok'}"
+    assert read(path) == expected, f"silently read as something else; found only: {codes or 'ok'}"

@@ -34,29 +34,14 @@ from raxss.data.formats.registry import all_suffixes, searched_suffixes
 from raxss.data.inspection import inspect_file, inspect_paths
 from raxss.data.recording import ArrayRecording
 from raxss.errors import ConfigError, MissingExtraError, RAxSSError, RecordingError
+from test_agreement import SAMPLES, csv, npy, npz
 
 NAMES = [*FORMATS, raw_format.RAW.name]
-SAMPLES = np.random.default_rng(3).normal(size=(2, 4000))
 
 
 def array_case(name, write, rate=1.0, names=("0", "1"), codes=("rate-unknown",)):
     return Case(name, write, "warning" if codes else "ok", codes, samples=dict(enumerate(SAMPLES)), names=names,
                 rates=(rate, rate), units=("", ""))  # fmt: skip
-
-
-def npz(folder):
-    np.savez(folder / "a.npz", samples=SAMPLES, rate=250.0, channels=["C3", "C4"])
-    return folder / "a.npz"
-
-
-def npy(folder):
-    np.save(folder / "a.npy", SAMPLES)
-    return folder / "a.npy"
-
-
-def csv(folder):
-    np.savetxt(folder / "a.csv", SAMPLES.T, "%.17g", ",", header="C3,C4", comments="")
-    return folder / "a.csv"
 
 
 # A small sound recording of each format: how it is written, and what it must decode to.
@@ -67,7 +52,7 @@ EXAMPLES = {
         brainvision.accepted("a", brainvision.Triplet(common={"DataPoints": "400"})), units=("uV",) * 3
     ),
     "WFDB": replace(wfdb.accepted("a", wfdb.Record(comments="")), units=("mV", "mV")),
-    "NPZ": array_case("a", npz, 250.0, ("C3", "C4"), ()),
+    "NPZ": array_case("a", npz(), 250.0, ("C3", "C4"), ()),
     "NPY": array_case("a", npy),
     "CSV": array_case("a", csv, names=("C3", "C4")),
     "RAW": raw_format.EXAMPLE,

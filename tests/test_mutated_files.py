@@ -7,6 +7,7 @@ import os
 import warnings
 import zipfile
 import zlib
+from pathlib import Path
 
 import numpy as np
 import openpyxl
@@ -40,8 +41,8 @@ from worst_tables import report_page
 N_MUTANTS = int(os.environ.get("RAXSS_MUTANTS", "250"))
 
 
-def survives(name, mutate, use, n=None, share=0.2):
-    """Every mutant is used or refused; this share at least is refused, or the mutants would be harmless."""
+def survives(name, path, mutate, use, n=None, share=0.2, write=Path.write_bytes):
+    """Every mutant, written to ``path``, is used or refused; at least a share is refused, or they are harmless."""
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     n_refused = 0
     for number in range(n or N_MUTANTS):
@@ -49,7 +50,8 @@ def survives(name, mutate, use, n=None, share=0.2):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                use(content)
+                write(path, content)
+                use(path)
         except RAxSSError as error:
             n_refused += 1
             if len(str(error)) > 20_000:
@@ -88,14 +90,12 @@ def kept_split():
 
 def test_splits(tmp_path, kept_split):
     value, names = kept_split
-    path = tmp_path / "split.json"
 
-    def use(content):
-        path.write_bytes(content)
+    def use(path):
         split = Split.read(path, names)
         str(split), split.to_json(names)
 
-    survives("split", lambda rng: mutated_json(value, rng), use, n=2 * N_MUTANTS)
+    survives("split", tmp_path / "split.json", lambda rng: mutated_json(value, rng), use, n=2 * N_MUTANTS)
 
 
 @pytest.mark.parametrize(
@@ -114,45 +114,35 @@ def test_a_seed_that_is_no_whole_number_is_refused_by_name(tmp_path, kept_split,
 # --- evidence and reports
 
 
-def used_evidence(folder, tmp_path):
-    evidence = SeriesEvidence.load(folder)
+def use_evidence(path):
+    evidence = SeriesEvidence.load(path.parent)
     str(evidence), evidence.to_json(), evidence.to_json(top=None), evidence.top_windows()
     str(evidence.windows), str(evidence.neighbors), evidence.leaderboards([0, 1]), evidence.probability_of()
-    evidence.save(tmp_path / "again", figures=False, overwrite=True)
+    evidence.save(path.parents[1] / "again", figures=False, overwrite=True)
 
 
 def test_evidence(tmp_path, model, night):
     folder = next(iter(model.explain_each(night[:1]))).save(tmp_path, figures=False)
     head = json.loads((folder / "evidence.json").read_text())
     short = {**head, "windows": head["windows"][:2], "neighbors": head["neighbors"][:2]}
-
-    def use(content):
-        (folder / "evidence.json").write_bytes(content)
-        used_evidence(folder, tmp_path)
-
-    use(json.dumps(short).encode())
-    survives("evidence", lambda rng: mutated_json(short, rng), use)
+    (folder / "evidence.json").write_text(json.dumps(short))
+    use_evidence(folder / "evidence.json")
+    survives("evidence", folder / "evidence.json", lambda rng: mutated_json(short, rng), use_evidence)
 
 
 @pytest.mark.parametrize("name", ["windows", "neighbors"])
 def test_tables_of_evidence(tmp_path, model, night, name):
     folder = next(iter(model.explain_each(night[:1]))).save(tmp_path, figures=False)
-    whole = (folder / f"{name}.parquet").read_bytes()
-
-    def use(content):
-        (folder / f"{name}.parquet").write_bytes(content)
-        used_evidence(folder, tmp_path)
-
-    survives(f"{name}.parquet", lambda rng: mutated_bytes(whole, rng), use)
+    path = folder / f"{name}.parquet"
+    whole = path.read_bytes()
+    survives(path.name, path, lambda rng: mutated_bytes(whole, rng), use_evidence)
 
 
 def test_reports(tmp_path, model, night):
     report = model.report(night)
     whole, again = json.loads(json.dumps(report.contents)), model.report(night)
-    path = tmp_path / "report.html"
 
-    def use(content):
-        report_page(path, content)
+    def use(path):
         found = Report.read(path)
         str(found), verify_report(found, again), found._repr_html_()
         found.save(tmp_path / "again.html", overwrite=True)
@@ -166,18 +156,13 @@ def test_reports(tmp_path, model, night):
         except (ValueError, RecursionError):
             return content
 
-    survives("report", compact, use)
+    survives("report", tmp_path / "report.html", compact, use, write=report_page)
 
 
 def test_pages_of_reports(tmp_path, model, night):
     path = model.report(night).save(tmp_path / "report.html")
     whole = path.read_bytes()
-
-    def use(content):
-        path.write_bytes(content)
-        str(Report.read(path))
-
-    survives("page", lambda rng: mutated_bytes(whole, rng), use, n=100)
+    survives("page", path, lambda rng: mutated_bytes(whole, rng), lambda _: str(Report.read(path)), n=100)
 
 
 # --- files with a seal, sealed again
@@ -191,82 +176,76 @@ def resealed(content, seal):
         return content
 
 
-def test_results_of_cells(tmp_path):
-    path = tmp_path / "cell.json"
-    result = RunResult(
-        dataset="toy", system="sss", seed=1, config_hash="ab", classes=("a", "b"), positive="b", names=("s1", "s2"),
-        labels=("a", "b"), groups=("g1", "g2"), probabilities=np.array([[0.9, 0.1], [0.2, 0.8]]),
-    )  # fmt: skip
-    whole = json.loads(json.dumps(sealed({"format": RUN_FORMAT, **result.to_json()})))
+RESULT = RunResult(
+    dataset="toy", system="sss", seed=1, config_hash="ab", classes=("a", "b"), positive="b", names=("s1", "s2"),
+    labels=("a", "b"), groups=("g1", "g2"), probabilities=np.array([[0.9, 0.1], [0.2, 0.8]]),
+)  # fmt: skip
 
-    def use(content):
-        path.write_bytes(content)
+
+def test_results_of_cells(tmp_path):
+    whole = json.loads(json.dumps(sealed({"format": RUN_FORMAT, **RESULT.to_json()})))
+
+    def use(path):
         found = RunResult.read(path)
         str(found), found.to_json()
 
-    survives("cell", lambda rng: resealed(mutated_json(whole, rng), canonical_hash), use)
+    survives(
+        "cell", tmp_path / "cell.json", lambda rng: resealed(mutated_json(whole, rng), canonical_hash), use
+    )
 
 
 def test_packed_results(tmp_path):
     place = tmp_path / "cells" / "toy" / "sss-1-ab.json"
-    result = RunResult(
-        dataset="toy", system="sss", seed=1, config_hash="ab", classes=("a", "b"), positive="b", names=("s1", "s2"),
-        labels=("a", "b"), groups=("g1", "g2"), probabilities=np.array([[0.9, 0.1], [0.2, 0.8]]),
-    )  # fmt: skip
-    result.write(place)
+    RESULT.write(place)
     path = packed.pack_runs(tmp_path)
     whole = path.read_bytes()
 
-    def use(content):
-        path.write_bytes(content)
+    def use(_):
         packed._index_of.cache_clear()  # two files of one size may be written in one tick of the clock
         packed.facts_of(place)
         found = packed.read_run(place, RunResult)
-        assert found.to_json() == result.to_json()  # what its seal lets pass is what was written
+        assert found.to_json() == RESULT.to_json()  # what its seal lets pass is what was written
 
-    survives("packed", lambda rng: mutated_bytes(whole, rng), use)
+    survives("packed", path, lambda rng: mutated_bytes(whole, rng), use)
 
 
 def test_parts_of_an_archive(tmp_path):
-    path = tmp_path / "part.json"
     whole = {"format": batch.FORMAT, "key": "k", "rows": [{"name": "a", "scores": [0.1, 0.9]}]}
     whole |= {"warnings": ["w"], "seal": ""}
 
-    def use(content):
-        path.write_bytes(content)
+    def use(_):
         found = batch._parts(tmp_path).require("part", "k")
         assert isinstance(found["rows"], list)
 
-    survives("part", lambda rng: resealed(mutated_json(whole, rng), canonical_hash), use)
+    survives(
+        "part", tmp_path / "part.json", lambda rng: resealed(mutated_json(whole, rng), canonical_hash), use
+    )
 
 
-def test_prepared_folders(tmp_path, prepared_folder):
-    whole = json.loads((prepared_folder / prepared.FACTS).read_text())
-
-    def use(content):
-        (prepared_folder / prepared.FACTS).write_bytes(content)
-        found = read_prepared(prepared_folder)
-        str(found), found.names, found.collection_hash
-
-    survives("prepared", lambda rng: resealed(mutated_json(whole, rng), seal_of), use)
+def use_prepared(path):
+    found = read_prepared(path.parent)
+    str(found), found.names, found.collection_hash
 
 
-def test_tables_of_prepared_folders(tmp_path, prepared_folder):
+def test_prepared_folders(prepared_folder):
+    path = prepared_folder / prepared.FACTS
+    whole = json.loads(path.read_text())
+    survives("prepared", path, lambda rng: resealed(mutated_json(whole, rng), seal_of), use_prepared)
+
+
+def test_tables_of_prepared_folders(prepared_folder):
     table = (prepared_folder / prepared.TABLE).read_bytes()
     whole = json.loads((prepared_folder / prepared.FACTS).read_text())
 
-    def use(content):
-        (prepared_folder / prepared.TABLE).write_bytes(content)
+    def write(path, content):
+        path.write_bytes(content)
         facts = json.loads(json.dumps(whole))
-        facts["outputs"][prepared.TABLE] = {
-            "sha256": hashlib.sha256(content).hexdigest(),
-            "n_bytes": len(content),
-        }
+        digest = hashlib.sha256(content).hexdigest()
+        facts["outputs"][prepared.TABLE] = {"sha256": digest, "n_bytes": len(content)}
         (prepared_folder / prepared.FACTS).write_bytes(resealed(json.dumps(facts), seal_of))
-        found = read_prepared(prepared_folder)
-        str(found), found.names
 
-    survives("series.parquet", lambda rng: mutated_bytes(table, rng), use)
+    path = prepared_folder / prepared.TABLE
+    survives("series.parquet", path, lambda rng: mutated_bytes(table, rng), use_prepared, write=write)
 
 
 @pytest.fixture
@@ -289,11 +268,10 @@ def test_verdicts(tmp_path):
         "about": {"m": {"weights_sha256": "5f3c"}},
     }
 
-    def use(content):
-        (tmp_path / "verdict.json").write_bytes(content)
+    def use(_):
         str(verdict_for_report(tmp_path, weights_sha256="5f3c", beside=tmp_path))
 
-    survives("verdict", lambda rng: mutated_json(whole, rng), use)
+    survives("verdict", tmp_path / "verdict.json", lambda rng: mutated_json(whole, rng), use)
 
 
 # --- tables
@@ -324,27 +302,23 @@ def test_tables(tmp_path, name, text, separator, read):
     for file in "ab":
         np.savez(tmp_path / f"{file}.npz", samples=np.zeros((2, 50)), rate=10.0)
     path = tmp_path / name
-
-    def use(content):
-        path.write_bytes(content)
-        str(read(path))
-
-    use(text.encode())
-    survives(name, lambda rng: mutated_table(text, separator, rng), use)
+    path.write_text(text)
+    str(read(path))
+    survives(name, path, lambda rng: mutated_table(text, separator, rng), lambda path: str(read(path)))
 
 
 def test_worksheets(tmp_path):
     book = openpyxl.Workbook()
     for row in [line.split(",") for line in CLINICAL.splitlines()]:
         book.active.append(row)
-    book.save(tmp_path / "sheet.xlsx")
-    whole = (tmp_path / "sheet.xlsx").read_bytes()
+    path = tmp_path / "sheet.xlsx"
+    book.save(path)
+    whole = path.read_bytes()
 
-    def use(content):
-        (tmp_path / "sheet.xlsx").write_bytes(content)
-        str(read_clinical_sheet(tmp_path / "sheet.xlsx"))
+    def use(path):
+        str(read_clinical_sheet(path))
 
-    survives("xlsx", lambda rng: mutated_bytes(whole, rng), use)
+    survives("xlsx", path, lambda rng: mutated_bytes(whole, rng), use)
     with zipfile.ZipFile(io.BytesIO(whole)) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
 
@@ -356,18 +330,17 @@ def test_worksheets(tmp_path):
                 archive.writestr(other, mutated_bytes(content, rng) if other == name else content)
         return changed.getvalue()
 
-    survives("parts of xlsx", part_changed, use)
+    survives("parts of xlsx", path, part_changed, use)
 
 
 def test_sidecars(tmp_path):
     whole = {"SamplingFrequency": 1000, "TaskName": "rest", "Levels": {"a": ["b", 1.5]}}
 
-    def use(content):
-        (tmp_path / "ieeg.json").write_bytes(content)
-        str(Tree(tmp_path).json(tmp_path / "ieeg.json"))
+    def use(path):
+        str(Tree(tmp_path).json(path))
 
     # any object is a sidecar: only what is no JSON, too deep or no object is refused
-    survives("sidecar", lambda rng: mutated_json(whole, rng), use, share=0.1)
+    survives("sidecar", tmp_path / "ieeg.json", lambda rng: mutated_json(whole, rng), use, share=0.1)
 
 
 # --- studies and settings
@@ -416,10 +389,7 @@ temperature = 0.1
     ("name", "text", "read"), [("study.toml", STUDY, Study.read), ("mine.toml", SETTINGS, Config.from_file)]
 )
 def test_toml(tmp_path, name, text, read):
-    path = tmp_path / name
-
-    def use(content):
-        path.write_bytes(content)
+    def use(path):
         str(read(path))
 
-    survives(name, lambda rng: mutated_toml(text, rng), use, n=2 * N_MUTANTS)
+    survives(name, tmp_path / name, lambda rng: mutated_toml(text, rng), use, n=2 * N_MUTANTS)

@@ -53,7 +53,7 @@ def test_every_signal_is_read_at_its_own_rate_in_any_part(tmp_path, suffix):
         for start, stop in ((0, 1), (7, 333), (100, 200), (799, 800), (12, None), (30, 999), (5, 5)):
             read = recording.read([2, 0], start=start, stop=stop)
             assert_allclose(read, [expected[2][start:stop], expected[0][start:stop]], rtol=1e-9, atol=1e-9)
-        with pytest.raises(RecordingError, match=r"channels asked for at 16, 200 Hz"):
+        with pytest.raises(RecordingError, match=r"requested channels at 16, 200 Hz"):
             recording.read([0, 1])
 
 

@@ -20,11 +20,11 @@ FORMATS = ("edf", "places", "brainvision", "wfdb", "arrays", "bids")
 
 @dataclass(frozen=True)
 class Case:
-    """One file, or one small tree, and what must be said about it.
+    """One file, or one small tree, and what must be found.
 
     ``write(folder)`` fills an empty folder and returns what to pass to ``raxss check``. Of a tree, ``verdict`` is
     the worst of its files' and ``codes`` are looked for in all of them; ``codes`` must all be among the problems
-    found. What an accepted file must decode to, where that can be said: ``samples``, channel position -> samples
+    found. What an accepted file must decode to, where that is known: ``samples``, channel position -> samples
     of all segments one after the other; ``names``, ``rates`` and ``units`` of all channels; ``starts``, seconds, of
     segments.
     """

@@ -67,8 +67,24 @@ def writer(changes: Tree) -> Callable[[Path], Path]:
     return write
 
 
-def case(name: str, verdict: str, changes: Tree, *codes: str, tags: Sequence[str] = ()) -> Case:
-    return Case(f"bids-{name}", writer(changes), verdict, codes, frozenset(tags))
+def case(name: str, verdict: str, changes: Tree, *codes: str, tag: str = "") -> Case:
+    return Case(f"bids-{name}", writer(changes), verdict, codes, frozenset({tag} - {""}))
+
+
+def ok(name: str, changes: Tree) -> Case:
+    return case(name, "ok", changes)
+
+
+def warned(name: str, changes: Tree, code: str) -> Case:
+    return case(name, "warning", changes, code)
+
+
+def refused(name: str, changes: Tree, code: str) -> Case:
+    return case(name, "refused", changes, code)
+
+
+def bomb(name: str, changes: Tree) -> Case:
+    return case(f"bomb-{name}", "refused", changes, "sidecar-damaged", tag="bomb")
 
 
 def moved(name: str, **others: Content) -> Tree:
@@ -94,7 +110,7 @@ def out_of(path: str) -> Callable[[Path], None]:
 
 
 def cases() -> list[Case]:
-    return [*sound(), *warned(), *names(), *tables(), *absent(), *bombs(), *escapes()]
+    return [*sound(), *doubtful(), *names(), *tables(), *absent(), *bombs(), *escapes()]
 
 
 def sound() -> list[Case]:
@@ -108,28 +124,19 @@ def sound() -> list[Case]:
         "sub-01/eeg/sub-01_task-rest_eeg.json": BASE[SIDECAR],
     }
     return [
-        case("plain", "ok", {}),
-        case("byte-order-marks", "ok", {CHANNELS: bom + channels(), EVENTS: bom + str(BASE[EVENTS])}),
-        case("windows-lines", "ok", {CHANNELS: channels().replace("\n", "\r\n")}),
-        case("no-events", "ok", {EVENTS: None}),
-        case("no-session-eeg", "ok", without_session),
-        case("inherited-json", "ok", {SIDECAR: None, "task-rest_ieeg.json": BASE[SIDECAR]}),
-        case(
-            "inherited-channels",
-            "ok",
-            {CHANNELS: None, f"{FOLDER}sub-01_ses-1_task-rest_channels.tsv": channels()},
+        ok("plain", {}),
+        ok("byte-order-marks", {CHANNELS: bom + channels(), EVENTS: bom + str(BASE[EVENTS])}),
+        ok("windows-lines", {CHANNELS: channels().replace("\n", "\r\n")}),
+        ok("no-events", {EVENTS: None}),
+        ok("no-session-eeg", without_session),
+        ok("inherited-json", {SIDECAR: None, "task-rest_ieeg.json": BASE[SIDECAR]}),
+        ok(
+            "inherited-channels", {CHANNELS: None, f"{FOLDER}sub-01_ses-1_task-rest_channels.tsv": channels()}
         ),
-        case(
-            "channels-of-the-session",
-            "ok",
-            {CHANNELS: None, "sub-01/ses-1/sub-01_ses-1_channels.tsv": channels()},
-        ),
-        case(
-            "nearer-channels-win", "ok", {"sub-01/ses-1/sub-01_ses-1_channels.tsv": channels(("X", "Y", "Z"))}
-        ),
-        case(
+        ok("channels-of-the-session", {CHANNELS: None, "sub-01/ses-1/sub-01_ses-1_channels.tsv": channels()}),
+        ok("nearer-channels-win", {"sub-01/ses-1/sub-01_ses-1_channels.tsv": channels(("X", "Y", "Z"))}),
+        ok(
             "brainvision",
-            "ok",
             {
                 SIGNAL: None,
                 f"{FOLDER}{STEM}_ieeg.vhdr": triplet.header(),
@@ -140,10 +147,10 @@ def sound() -> list[Case]:
                 EVENTS: None,
             },
         ),
-        case("rounded-rate", "ok", {SIDECAR: '{"SamplingFrequency": 99.99999}'}),
-        case("rate-not-told", "ok", {CHANNELS: channels(rate="n/a")}),
-        case("hidden-files-of-other-systems", "ok", {f"{FOLDER}._{STEM}_ieeg.edf": b"\0\5\26\7"}),
-        case("annex-link-with-content", "ok", {SIGNAL: link_with_content}),
+        ok("rounded-rate", {SIDECAR: '{"SamplingFrequency": 99.99999}'}),
+        ok("rate-not-told", {CHANNELS: channels(rate="n/a")}),
+        ok("hidden-files-of-other-systems", {f"{FOLDER}._{STEM}_ieeg.edf": b"\x00\x05\x16\x07"}),
+        ok("annex-link-with-content", {SIGNAL: link_with_content}),
     ]
 
 
@@ -156,53 +163,38 @@ def link_with_content(path: Path) -> None:
     path.symlink_to(os.path.relpath(stored, path.parent))
 
 
-def warned() -> list[Case]:
+def doubtful() -> list[Case]:
     prefixed = File(
         signals=tuple(Signal(f"POL {name}", seed=place) for place, name in enumerate(NAMES, start=1))
     )
     nameless = File(signals=(Signal("G1", seed=1), Signal("", seed=2), Signal("", seed=3)))
     return [
-        case("no-description-fields", "warning", {DESCRIPTION: "{}"}, "sidecar-incomplete"),
-        case("no-participants", "warning", {PARTICIPANTS: None}, "sidecar-missing"),
-        case(
-            "subject-not-listed",
-            "warning",
-            {PARTICIPANTS: table("participant_id", "sub-02")},
-            "participants-disagree",
+        warned("no-description-fields", {DESCRIPTION: "{}"}, "sidecar-incomplete"),
+        warned("no-participants", {PARTICIPANTS: None}, "sidecar-missing"),
+        warned(
+            "subject-not-listed", {PARTICIPANTS: table("participant_id", "sub-02")}, "participants-disagree"
         ),
-        case("no-channels", "warning", {CHANNELS: None}, "sidecar-missing"),
-        case("no-json", "warning", {SIDECAR: None}, "sidecar-missing"),
-        case("prefixes", "warning", {SIGNAL: prefixed.bytes()}, "channels-renamed"),
-        case(
-            "other-case-and-spaces", "warning", {CHANNELS: channels(("g1", "G~2", "G03"))}, "channels-renamed"
-        ),
-        case("other-order", "warning", {CHANNELS: channels(("G3", "G1", "G2"))}, "channels-reordered"),
-        case(
+        warned("no-channels", {CHANNELS: None}, "sidecar-missing"),
+        warned("no-json", {SIDECAR: None}, "sidecar-missing"),
+        warned("prefixes", {SIGNAL: prefixed.bytes()}, "channels-renamed"),
+        warned("other-case-and-spaces", {CHANNELS: channels(("g1", "G~2", "G03"))}, "channels-renamed"),
+        warned("other-order", {CHANNELS: channels(("G3", "G1", "G2"))}, "channels-reordered"),
+        warned(
             "nameless-channels",
-            "warning",
             {SIGNAL: nameless.bytes(), CHANNELS: channels(("G1", "n/a", "n/a"))},
             "nameless-channel",
         ),
-        case("no-type", "warning", {CHANNELS: table("name", *NAMES)}, "sidecar-incomplete"),
-        case("other-rate-in-the-table", "warning", {CHANNELS: channels(rate="512")}, "rate-disagrees"),
-        case("rate-in-the-table-no-number", "warning", {CHANNELS: channels(rate="fast")}, "rate-disagrees"),
-        case("other-rate-in-json", "warning", {SIDECAR: '{"SamplingFrequency": 1000}'}, "rate-disagrees"),
-        case("rate-in-json-nan", "warning", {SIDECAR: '{"SamplingFrequency": NaN}'}, "rate-disagrees"),
-        case("rate-in-json-text", "warning", {SIDECAR: '{"SamplingFrequency": "100 Hz"}'}, "rate-disagrees"),
-        case(
-            "rate-in-json-huge",
-            "warning",
-            {SIDECAR: '{"SamplingFrequency": 1' + "0" * 400 + "}"},
-            "rate-disagrees",
-        ),
-        case("rate-not-in-json", "warning", {SIDECAR: "{}"}, "sidecar-incomplete"),
-        case(
-            "events-after-the-end", "warning", {EVENTS: table("onset duration", "9999 0")}, "events-outside"
-        ),
-        case(
-            "events-before-the-start", "warning", {EVENTS: table("onset duration", "-3 0")}, "events-outside"
-        ),
-        case("events-without-duration", "warning", {EVENTS: table("onset", "1")}, "sidecar-incomplete"),
+        warned("no-type", {CHANNELS: table("name", *NAMES)}, "sidecar-incomplete"),
+        warned("other-rate-in-the-table", {CHANNELS: channels(rate="512")}, "rate-disagrees"),
+        warned("rate-in-the-table-no-number", {CHANNELS: channels(rate="fast")}, "rate-disagrees"),
+        warned("other-rate-in-json", {SIDECAR: '{"SamplingFrequency": 1000}'}, "rate-disagrees"),
+        warned("rate-in-json-nan", {SIDECAR: '{"SamplingFrequency": NaN}'}, "rate-disagrees"),
+        warned("rate-in-json-text", {SIDECAR: '{"SamplingFrequency": "100 Hz"}'}, "rate-disagrees"),
+        warned("rate-in-json-huge", {SIDECAR: '{"SamplingFrequency": 1' + "0" * 400 + "}"}, "rate-disagrees"),
+        warned("rate-not-in-json", {SIDECAR: "{}"}, "sidecar-incomplete"),
+        warned("events-after-the-end", {EVENTS: table("onset duration", "9999 0")}, "events-outside"),
+        warned("events-before-the-start", {EVENTS: table("onset duration", "-3 0")}, "events-outside"),
+        warned("events-without-duration", {EVENTS: table("onset", "1")}, "sidecar-incomplete"),
     ]
 
 
@@ -211,23 +203,20 @@ def names() -> list[Case]:
     vhdr = Triplet(common={"DataFile": f"{STEM}_ieeg.eeg", "MarkerFile": None}, markers=None)
     twice = {f"{FOLDER}{STEM}_ieeg.vhdr": vhdr.header(), f"{FOLDER}{STEM}_ieeg.eeg": vhdr.data()}
     return [
-        case("subject-in-another-folder", "refused", moved(f"{other}{STEM}_ieeg.edf"), "not-bids"),
-        case("session-in-another-folder", "refused", moved(f"sub-01/ses-2/ieeg/{STEM}_ieeg.edf"), "not-bids"),
-        case("session-only-in-the-name", "refused", moved(f"sub-01/ieeg/{STEM}_ieeg.edf"), "not-bids"),
-        case(
-            "session-only-in-the-folder", "refused", moved(f"{FOLDER}sub-01_task-rest_ieeg.edf"), "not-bids"
-        ),
-        case("free-name", "refused", moved(f"{FOLDER}recording.edf"), "not-bids"),
-        case("suffix-of-another-type", "refused", moved(f"{FOLDER}{STEM}_eeg.edf"), "not-bids"),
-        case("entity-twice", "refused", moved(f"{FOLDER}sub-01_ses-1_run-1_run-2_ieeg.edf"), "not-bids"),
-        case("two-signals-of-one-name", "refused", twice, "not-bids"),
-        case("run-1-and-run-01", "refused", {SIGNAL.replace("run-01", "run-1"): EDF.bytes()}, "not-bids"),
-        case("subject-without-a-label", "refused", {"sub-/ieeg/sub-_ieeg.edf": EDF.bytes()}, "not-bids"),
-        case("subject-with-an-underscore", "refused", {"sub-0_2/ieeg/x.edf": EDF.bytes()}, "not-bids"),
-        case("type-not-read", "refused", moved(f"{FOLDER}{STEM}_ieeg.nwb"), "not-a-recording"),
-        case(
+        refused("subject-in-another-folder", moved(f"{other}{STEM}_ieeg.edf"), "not-bids"),
+        refused("session-in-another-folder", moved(f"sub-01/ses-2/ieeg/{STEM}_ieeg.edf"), "not-bids"),
+        refused("session-only-in-the-name", moved(f"sub-01/ieeg/{STEM}_ieeg.edf"), "not-bids"),
+        refused("session-only-in-the-folder", moved(f"{FOLDER}sub-01_task-rest_ieeg.edf"), "not-bids"),
+        refused("free-name", moved(f"{FOLDER}recording.edf"), "not-bids"),
+        refused("suffix-of-another-type", moved(f"{FOLDER}{STEM}_eeg.edf"), "not-bids"),
+        refused("entity-twice", moved(f"{FOLDER}sub-01_ses-1_run-1_run-2_ieeg.edf"), "not-bids"),
+        refused("two-signals-of-one-name", twice, "not-bids"),
+        refused("run-1-and-run-01", {SIGNAL.replace("run-01", "run-1"): EDF.bytes()}, "not-bids"),
+        refused("subject-without-a-label", {"sub-/ieeg/sub-_ieeg.edf": EDF.bytes()}, "not-bids"),
+        refused("subject-with-an-underscore", {"sub-0_2/ieeg/x.edf": EDF.bytes()}, "not-bids"),
+        refused("type-not-read", moved(f"{FOLDER}{STEM}_ieeg.nwb"), "not-a-recording"),
+        refused(
             "two-tables-apply-alike",
-            "refused",
             {
                 CHANNELS: None,
                 f"{FOLDER}sub-01_ses-1_run-01_channels.tsv": channels(),
@@ -241,87 +230,53 @@ def names() -> list[Case]:
 def tables() -> list[Case]:
     ragged = channels() + "G4\tECOG\n"
     return [
-        case("description-not-json", "refused", {DESCRIPTION: "{"}, "sidecar-damaged"),
-        case("description-a-list", "refused", {DESCRIPTION: "[]"}, "sidecar-damaged"),
-        case("description-not-utf-8", "refused", {DESCRIPTION: b'{"Name": "\xff"}'}, "sidecar-damaged"),
-        case("description-a-folder", "refused", {DESCRIPTION: os.mkdir}, "not-readable"),
-        case(
+        refused("description-not-json", {DESCRIPTION: "{"}, "sidecar-damaged"),
+        refused("description-a-list", {DESCRIPTION: "[]"}, "sidecar-damaged"),
+        refused("description-not-utf-8", {DESCRIPTION: b'{"Name": "\xff"}'}, "sidecar-damaged"),
+        refused("description-a-folder", {DESCRIPTION: os.mkdir}, "not-readable"),
+        refused(
             "participant-twice",
-            "refused",
             {PARTICIPANTS: table("participant_id", "sub-01", "sub-01")},
             "sidecar-damaged",
         ),
-        case(
-            "participants-without-id",
-            "refused",
-            {PARTICIPANTS: table("name", PERSON.split()[0])},
-            "sidecar-damaged",
+        refused(
+            "participants-without-id", {PARTICIPANTS: table("name", PERSON.split()[0])}, "sidecar-damaged"
         ),
-        case("channel-missing", "refused", {CHANNELS: channels(("G1", "G2"))}, "channels-disagree"),
-        case("channel-too-many", "refused", {CHANNELS: channels((*NAMES, "G4"))}, "channels-disagree"),
-        case(
-            "channel-of-another-name",
-            "refused",
-            {CHANNELS: channels(("G1", "G2", "H3"))},
-            "channels-disagree",
-        ),
-        case("channel-twice", "refused", {CHANNELS: channels(("G1", "G2", "G2"))}, "channels-disagree"),
-        case(
-            "channel-with-a-prime", "refused", {CHANNELS: channels(("G1", "G2", "G3'"))}, "channels-disagree"
-        ),
-        case(
-            "channel-with-a-dollar", "refused", {CHANNELS: channels(("G1", "G2", "$G3"))}, "channels-disagree"
-        ),
-        case(
-            "channels-of-two-spellings",
-            "refused",
-            {CHANNELS: channels(("G1", "g1", "G3"))},
-            "channels-disagree",
-        ),
-        case("channels-empty", "refused", {CHANNELS: ""}, "sidecar-damaged"),
-        case("channels-only-a-header", "refused", {CHANNELS: channels(())}, "sidecar-damaged"),
-        case("channels-without-names", "refused", {CHANNELS: table("type", "ECOG")}, "sidecar-damaged"),
-        case("channels-ragged", "refused", {CHANNELS: ragged}, "sidecar-damaged"),
-        case("channels-not-utf-8", "refused", {CHANNELS: channels().encode("utf-16")}, "sidecar-damaged"),
-        case("channels-column-twice", "refused", {CHANNELS: table("name name", "G1 G2")}, "sidecar-damaged"),
-        case("channels-a-pipe", "refused", {CHANNELS: os.mkfifo}, "not-readable"),
-        case("json-damaged", "refused", {SIDECAR: '{"SamplingFrequency": 100'}, "sidecar-damaged"),
-        case("json-a-number", "refused", {SIDECAR: "100"}, "sidecar-damaged"),
-        case(
-            "events-onset-no-number",
-            "refused",
-            {EVENTS: table("onset duration", "soon 0")},
-            "sidecar-damaged",
-        ),
-        case("events-without-onset", "refused", {EVENTS: table("time duration", "1 0")}, "sidecar-damaged"),
-        case("signal-damaged", "refused", {SIGNAL: EDF.bytes()[:700]}, "header-damaged"),
+        refused("channel-missing", {CHANNELS: channels(("G1", "G2"))}, "channels-disagree"),
+        refused("channel-too-many", {CHANNELS: channels((*NAMES, "G4"))}, "channels-disagree"),
+        refused("channel-of-another-name", {CHANNELS: channels(("G1", "G2", "H3"))}, "channels-disagree"),
+        refused("channel-twice", {CHANNELS: channels(("G1", "G2", "G2"))}, "channels-disagree"),
+        refused("channel-with-a-prime", {CHANNELS: channels(("G1", "G2", "G3'"))}, "channels-disagree"),
+        refused("channel-with-a-dollar", {CHANNELS: channels(("G1", "G2", "$G3"))}, "channels-disagree"),
+        refused("channels-of-two-spellings", {CHANNELS: channels(("G1", "g1", "G3"))}, "channels-disagree"),
+        refused("channels-empty", {CHANNELS: ""}, "sidecar-damaged"),
+        refused("channels-only-a-header", {CHANNELS: channels(())}, "sidecar-damaged"),
+        refused("channels-without-names", {CHANNELS: table("type", "ECOG")}, "sidecar-damaged"),
+        refused("channels-ragged", {CHANNELS: ragged}, "sidecar-damaged"),
+        refused("channels-not-utf-8", {CHANNELS: channels().encode("utf-16")}, "sidecar-damaged"),
+        refused("channels-column-twice", {CHANNELS: table("name name", "G1 G2")}, "sidecar-damaged"),
+        refused("channels-a-pipe", {CHANNELS: os.mkfifo}, "not-readable"),
+        refused("json-damaged", {SIDECAR: '{"SamplingFrequency": 100'}, "sidecar-damaged"),
+        refused("json-a-number", {SIDECAR: "100"}, "sidecar-damaged"),
+        refused("events-onset-no-number", {EVENTS: table("onset duration", "soon 0")}, "sidecar-damaged"),
+        refused("events-without-onset", {EVENTS: table("time duration", "1 0")}, "sidecar-damaged"),
+        refused("signal-damaged", {SIGNAL: EDF.bytes()[:700]}, "header-damaged"),
     ]
 
 
 def absent() -> list[Case]:
     nothing = dict.fromkeys((SIGNAL, CHANNELS, EVENTS, SIDECAR, PARTICIPANTS))
     return [
-        case("signal-missing", "refused", {SIGNAL: None}, "not-found"),
-        case(
-            "signal-a-dangling-annex-link",
-            "refused",
-            {SIGNAL: link("../../../.git/annex/objects/k.edf")},
-            "not-found",
+        refused("signal-missing", {SIGNAL: None}, "not-found"),
+        refused(
+            "signal-a-dangling-annex-link", {SIGNAL: link("../../../.git/annex/objects/k.edf")}, "not-found"
         ),
-        case("signal-an-annex-pointer", "refused", {SIGNAL: "/annex/objects/MD5E-s3--0.edf\n"}, "not-found"),
-        case(
-            "channels-a-dangling-annex-link",
-            "refused",
-            {CHANNELS: link("../../../.git/annex/k")},
-            "not-found",
+        refused("signal-an-annex-pointer", {SIGNAL: "/annex/objects/MD5E-s3--0.edf\n"}, "not-found"),
+        refused("channels-a-dangling-annex-link", {CHANNELS: link("../../../.git/annex/k")}, "not-found"),
+        refused(
+            "data-without-a-header", {SIGNAL: None, f"{FOLDER}{STEM}_ieeg.eeg": b"\x00" * 99}, "not-found"
         ),
-        case(
-            "data-without-a-header",
-            "refused",
-            {SIGNAL: None, f"{FOLDER}{STEM}_ieeg.eeg": b"\0" * 99},
-            "not-found",
-        ),
-        case("no-recordings", "refused", nothing, "no-data"),
+        refused("no-recordings", nothing, "no-data"),
     ]
 
 
@@ -329,23 +284,11 @@ def bombs() -> list[Case]:
     deep = "[" * 4_000_000
     wide = table("onset duration", *["1 0"] * 10) + "1\t" * 4_000_000
     return [
-        case("bomb-json-deep", "refused", {SIDECAR: deep}, "sidecar-damaged", tags=["bomb"]),
-        case(
-            "bomb-json-large",
-            "refused",
-            {SIDECAR: '{"a": "' + "x" * 9_000_000 + '"}'},
-            "sidecar-damaged",
-            tags=["bomb"],
-        ),
-        case("bomb-json-digits", "refused", {SIDECAR: "1" * 3_000_000}, "sidecar-damaged", tags=["bomb"]),
-        case("bomb-events-wide", "refused", {EVENTS: wide}, "sidecar-damaged", tags=["bomb"]),
-        case(
-            "bomb-channels-long",
-            "refused",
-            {CHANNELS: channels() + "x" * 9_000_000},
-            "sidecar-damaged",
-            tags=["bomb"],
-        ),
+        bomb("json-deep", {SIDECAR: deep}),
+        bomb("json-large", {SIDECAR: '{"a": "' + "x" * 9000000 + '"}'}),
+        bomb("json-digits", {SIDECAR: "1" * 3000000}),
+        bomb("events-wide", {EVENTS: wide}),
+        bomb("channels-long", {CHANNELS: channels() + "x" * 9000000}),
     ]
 
 
@@ -367,6 +310,5 @@ def escapes() -> list[Case]:
         "data-file": leaving,
     }
     return [
-        case(f"escape-{name}", "refused", change, "outside", tags=["escape"])
-        for name, change in changes.items()
+        case(f"escape-{name}", "refused", change, "outside", tag="escape") for name, change in changes.items()
     ]

@@ -15,12 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import Case
-from .edf import PERSON, SECRET
+from .edf import PERSON
+from .places import beside_a_secret
 
 MAGIC = "Brain Vision Data Exchange Header File Version 1.0"
 SAMPLE_TYPES = {"INT_16": "<i2", "INT_32": "<i4", "IEEE_FLOAT_32": "<f4"}
 FACTORS = {"µV": 1.0, "μV": 1.0, "uV": 1.0, "mV": 1e3, "V": 1e6, "nV": 1e-3, "": 1.0}  # to microvolts
 NEW_SEGMENT = "New Segment,,1,1,0,20200102030405000000"
+PAUSE = "New Segment,,201,1,0,20200102030505000000"  # a minute after the start
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,26 @@ def refused(name: str, write: Triplet | Callable[[Path], Path], code: str, *tags
     return Case(f"bv-{name}", writer, "refused", (code,), frozenset(tags))
 
 
+def marked(
+    name: str,
+    *markers: str,
+    codes: Sequence[str] = ("gaps",),
+    starts: Sequence[float] = (0.0, 60.0),
+    **common: Any,
+) -> Case:
+    """A recording with these markers after the first."""
+    triplet = Triplet(markers=(NEW_SEGMENT, *markers), common=common)
+    return accepted(name, triplet, *codes, starts=tuple(starts))
+
+
+def bomb(name: str, triplet: Triplet, code: str = "header-damaged") -> Case:
+    return refused(f"bomb-{name}", triplet, code, "bomb")
+
+
+def escape(name: str, triplet: Triplet, link: str = "") -> Case:
+    return refused(f"escape-{name}", beside_a_secret(triplet.write, link), "outside", "escape")
+
+
 def with_common(**fields: str | None) -> Triplet:
     return Triplet(common=fields)
 
@@ -174,9 +196,9 @@ def sound() -> list[Case]:
 
 
 def warned() -> list[Case]:
-    pause = (NEW_SEGMENT, "New Segment,,201,1,0,20200102030505000000")
-    undated = (NEW_SEGMENT, "New Segment,,201,1,0")
-    backwards = (NEW_SEGMENT, "New Segment,,201,1,0,20190102030505000000")
+    overlapping, backwards = (PAUSE.replace("20200102030505000000", date) for date in
+                              ("20200102030405300000", "20190102030505000000"))  # fmt: skip
+    twice = ("gaps", "header-inconsistent")
     segmented = with_common(SegmentationType="MARKERBASED", SegmentDataPoints="100")
     return [
         accepted("blank-unit", with_channels("Fz,,0.5,", "Cz,,0.5"), "blank-unit"),
@@ -188,50 +210,17 @@ def warned() -> list[Case]:
         accepted("fewer-points-than-declared", with_common(DataPoints="500"), "data-truncated"),
         accepted("more-points-than-declared", with_common(DataPoints="300"), "header-inconsistent"),
         accepted("marker-file-missing", Triplet(markers=None), "sidecar-missing"),
-        accepted(
-            "marker-after-the-end", Triplet(markers=(NEW_SEGMENT, "Stimulus,S  1,401,1,0")), "events-outside"
+        marked("marker-after-the-end", "Stimulus,S  1,401,1,0", codes=["events-outside"], starts=(0.0,)),
+        marked("a-pause", PAUSE),
+        marked("a-pause-without-a-date", "New Segment,,201,1,0", starts=(0.0, 0.4)),
+        marked(
+            "a-pause-without-a-date-after-one-with", PAUSE, "New Segment,,301,1,0", starts=(0.0, 60.0, 60.2)
         ),
-        accepted("a-pause", Triplet(markers=pause), "gaps", starts=(0.0, 60.0)),
-        accepted("a-pause-without-a-date", Triplet(markers=undated), "gaps", starts=(0.0, 0.4)),
-        accepted(
-            "a-pause-without-a-date-after-one-with",
-            Triplet(markers=(*pause, "New Segment,,301,1,0")),
-            "gaps",
-            starts=(0.0, 60.0, 60.2),
-        ),
-        accepted(
-            "a-pause-that-overlaps",
-            Triplet(markers=(NEW_SEGMENT, "New Segment,,201,1,0,20200102030405300000")),
-            "gaps",
-            "header-inconsistent",
-            starts=(0.0, 0.4),
-        ),
-        accepted(
-            "a-pause-without-a-marker-line",
-            Triplet(markers=pause, common={"MarkerFile": None}),
-            "gaps",
-            starts=(0.0, 60.0),
-        ),
-        accepted(
-            "a-pause-in-a-marker-file-of-another-name",
-            Triplet(markers=pause, common={"MarkerFile": "before.vmrk"}),
-            "gaps",
-            "header-inconsistent",
-            starts=(0.0, 60.0),
-        ),
-        accepted(
-            "a-pause-in-small-letters",
-            Triplet(markers=[line.replace("Segment", "segment") for line in pause]),
-            "gaps",
-            starts=(0.0, 60.0),
-        ),
-        accepted(
-            "a-pause-back-in-time",
-            Triplet(markers=backwards),
-            "gaps",
-            "header-inconsistent",
-            starts=(0.0, 0.4),
-        ),
+        marked("a-pause-that-overlaps", overlapping, codes=twice, starts=(0.0, 0.4)),
+        marked("a-pause-without-a-marker-line", PAUSE, MarkerFile=None),
+        marked("a-pause-in-a-marker-file-of-another-name", PAUSE, codes=twice, MarkerFile="before.vmrk"),
+        marked("a-pause-in-small-letters", PAUSE.replace("Segment", "segment")),
+        marked("a-pause-back-in-time", backwards, codes=twice, starts=(0.0, 0.4)),
         accepted("epochs", segmented, "gaps", starts=(0.0, 0.2, 0.4, 0.6)),
         accepted("says-utf-8-is-latin-1", Triplet(encoding="latin-1"), "non-ascii"),
         accepted(
@@ -322,36 +311,20 @@ def damaged_data() -> list[Case]:
 
 def bombs() -> list[Case]:
     many = tuple(f"c{place},,1,µV" for place in range(60_000))
+    padding = "[Padding]\n"
+    epochs = {"SegmentationType": "FIXTIME", "SegmentDataPoints": "1"}
+    vectorized = with_common(DataOrientation="VECTORIZED", DataPoints="99999999999")
+    segments = [f"New Segment,,{k},1,0" for k in range(1, 2502)]
+    every_sample = Triplet(common=epochs, channels=("a,,1,µV",), n_samples=4_000_000)
     return [
-        refused(
-            "bomb-channels-declared", with_common(NumberOfChannels="999999999"), "header-damaged", "bomb"
-        ),
-        refused("bomb-channels-described", Triplet(channels=many, n_samples=1), "header-damaged", "bomb"),
-        refused("bomb-header", Triplet(extra="[Padding]\n" + "x=1\n" * 2_000_000), "header-damaged", "bomb"),
-        refused("bomb-one-line", Triplet(extra="[Padding]\nx=" + "y" * 9_000_000), "header-damaged", "bomb"),
-        refused(
-            "bomb-segments",
-            Triplet(
-                common={"SegmentationType": "FIXTIME", "SegmentDataPoints": "1"},
-                channels=("a,,1,µV",),
-                n_samples=4_000_000,
-            ),
-            "too-many-pieces",
-            "bomb",
-        ),
-        refused(
-            "bomb-new-segments",
-            Triplet(markers=[f"New Segment,,{k},1,0" for k in range(1, 2502)], n_samples=3000),
-            "too-many-pieces",
-            "bomb",
-        ),
-        refused("bomb-markers", Triplet(markers=("Stimulus,S  1,1,1,0",) * 350_000), "too-large", "bomb"),
-        refused(
-            "bomb-points",
-            with_common(DataOrientation="VECTORIZED", DataPoints="99999999999"),
-            "data-missing",
-            "bomb",
-        ),
+        bomb("channels-declared", with_common(NumberOfChannels="999999999")),
+        bomb("channels-described", Triplet(channels=many, n_samples=1)),
+        bomb("header", Triplet(extra=padding + "x=1\n" * 2_000_000)),
+        bomb("one-line", Triplet(extra=f"{padding}x=" + "y" * 9_000_000)),
+        bomb("segments", every_sample, "too-many-pieces"),
+        bomb("new-segments", Triplet(markers=segments, n_samples=3000), "too-many-pieces"),
+        bomb("markers", Triplet(markers=("Stimulus,S  1,1,1,0",) * 350_000), "too-large"),
+        bomb("points", vectorized, "data-missing"),
     ]
 
 
@@ -368,31 +341,17 @@ def escapes() -> list[Case]:
         "address": "http://127.0.0.1/secret.bin",
         "file-address": "file:///etc/passwd",
     }
-    cases = [
-        refused(f"escape-data-{name}", _inside(with_common(DataFile=pointer)), "outside", "escape")
-        for name, pointer in pointers.items()
-    ]
-    cases += [
-        refused(f"escape-marker-{name}", _inside(with_common(MarkerFile=pointers[name])), "outside", "escape")
-        for name in ("parent", "absolute")
-    ]
     return [
-        *cases,
-        refused("escape-data-link", _inside(Triplet(), link="a.eeg"), "outside", "escape"),
-        refused("escape-marker-link", _inside(Triplet(), link="a.vmrk"), "outside", "escape"),
-        refused(
-            "escape-marker-that-is-not-named",
-            _inside(with_common(MarkerFile=None), link="a.vmrk"),
-            "outside",
-            "escape",
+        *(escape(f"data-{name}", with_common(DataFile=pointer)) for name, pointer in pointers.items()),
+        *(
+            escape(f"marker-{name}", with_common(MarkerFile=pointers[name]))
+            for name in ("parent", "absolute")
         ),
-        refused(
-            "escape-marker-of-the-same-name",
-            _inside(with_common(MarkerFile="gone.vmrk"), link="a.vmrk"),
-            "outside",
-            "escape",
-        ),
-        refused("escape-header-link", _inside(Triplet(), link="a.vhdr"), "outside", "escape"),
+        escape("data-link", Triplet(), "a.eeg"),
+        escape("marker-link", Triplet(), "a.vmrk"),
+        escape("marker-that-is-not-named", with_common(MarkerFile=None), "a.vmrk"),
+        escape("marker-of-the-same-name", with_common(MarkerFile="gone.vmrk"), "a.vmrk"),
+        escape("header-link", Triplet(), "a.vhdr"),
     ]
 
 
@@ -430,19 +389,3 @@ def _annex_link(path: Path) -> None:
 
 def _annex_pointer(path: Path) -> None:
     path.write_text("/annex/objects/MD5E-s24--0.eeg\n")
-
-
-def _inside(triplet: Triplet, link: str = "") -> Callable[[Path], Path]:
-    """A triplet in a folder of its own, a secret outside of it, and perhaps a link from one to the other."""
-
-    def write(folder: Path) -> Path:
-        (folder / "secret.bin").write_bytes(SECRET * 100)
-        inside = folder / "recording"
-        (inside / "sub").mkdir(parents=True)
-        path = triplet.write(inside)
-        if link:
-            (inside / link).unlink()
-            (inside / link).symlink_to(folder / "secret.bin")
-        return path
-
-    return write

@@ -118,9 +118,7 @@ class File:
     def records(self) -> bytes:
         parts = [self._stored(signal.integers(self.n_records)) for signal in self.signals]
         if self.onsets is not None:
-            texts = [
-                told if isinstance(told, bytes) else f"{told}\x14\x14\0".encode() for told in self.onsets
-            ]
+            texts = (raw if isinstance(raw, bytes) else f"{raw}\x14\x14\0".encode() for raw in self.onsets)
             parts.append([text.ljust(self.annotation_bytes, b"\0") for text in texts])
         return b"".join(part[number] for number in range(self.n_records) for part in parts)
 
@@ -201,7 +199,8 @@ def case(
         }
         known["rates"] = tuple(signal.n / float(file.seconds) for signal in file.signals)
         known["starts"] = tuple(starts)
-        known["names"] = tuple(_plain_text(signal.label) for signal in file.signals)
+        labels = (signal.label for signal in file.signals)
+        known["names"] = tuple(text if isinstance(text, str) else text.decode("latin-1") for text in labels)
     return Case(f"edf-{name}", write, verdict, codes, frozenset(tags), **known)
 
 
@@ -217,13 +216,10 @@ def refused(name: str, file: File, code: str, **how: Any) -> Case:
     return case(name, file, "refused", code, **how)
 
 
-def _plain_text(label: str | bytes) -> str | Any:
-    return label if isinstance(label, str) else label.decode("latin-1")
-
-
 def sound() -> list[Case]:
     """Nothing to say about these."""
     slow = replace(TWO[1], n=10)
+    texts = [f"+{k}\x14\x14\x00+{k}.5\x15.25\x14{PERSON[:20]}\x14\x00".encode() for k in range(8)]
     return [
         ok("plain", plain()),
         ok("one-signal", plain(signals=TWO[:1])),
@@ -232,12 +228,7 @@ def sound() -> list[Case]:
         ok("upper-case-name", plain(), suffix=".EDF"),
         ok("plus-c", plus()),
         ok("plus-c-starts-late", plus(onsets=[f"+{k}.347" for k in range(8)])),
-        ok(
-            "plus-c-with-texts",
-            plus(
-                onsets=[f"+{k}\x14\x14\x00+{k}.5\x15.25\x14{PERSON[:20]}\x14\x00".encode() for k in range(8)]
-            ),
-        ),
+        ok("plus-c-with-texts", plus(onsets=texts)),
         ok("plus-d-without-a-gap", plus("EDF+D")),
         ok("bdf", bdf()),
         ok("bdf-upper-case-name", bdf(), suffix=".BDF"),
@@ -279,32 +270,22 @@ def _annotations_first() -> File:
 
 def odd() -> list[Case]:
     """These can be read, and a reader should know."""
+    unknown, alike = plain(n_records_text="-1"), plain(signals=[replace(TWO[0], seed=k) for k in range(30)])
+    two_annotations = plus(signals=(*TWO, _annotation_signal()))
     return [
-        warned("records-unknown", plain(n_records_text="-1"), "header-inconsistent"),
+        warned("records-unknown", unknown, "header-inconsistent"),
         warned("truncated-at-a-record", plain(n_records_text="20"), "data-truncated"),
         warned("truncated-in-a-record", plain(), "data-truncated", cut=37, n_read=7),
         warned("truncated-by-a-byte", plain(), "data-truncated", cut=1, n_read=7),
         warned("truncated-bdf", bdf(), "data-truncated", cut=100, n_read=7),
         warned("truncated-plus-c", plus(), "data-truncated", cut=500, n_read=6),
         warned("most-records-declared", plain(n_records_text="99999999"), "data-truncated"),
-        warned(
-            "unknown-and-cut",
-            plain(n_records_text="-1"),
-            "header-inconsistent",
-            "data-longer",
-            cut=37,
-            n_read=7,
-        ),
+        warned("unknown-and-cut", unknown, "header-inconsistent", "data-longer", cut=37, n_read=7),
         warned("more-records-than-declared", plain(n_records_text="5"), "data-longer", n_read=5),
         warned("bytes-after-the-end", plain(tail=b"trailing"), "data-longer"),
         warned("bdf-longer", bdf(n_records_text="3"), "data-longer", n_read=3),
         warned("annotations-first", _annotations_first(), "header-inconsistent", decoded=False),
-        warned(
-            "time-in-the-second-annotation-signal",
-            plus(signals=(*TWO, _annotation_signal())),
-            "header-inconsistent",
-            decoded=False,
-        ),
+        warned("time-in-the-second-annotations", two_annotations, "header-inconsistent", decoded=False),
         warned("blank-unit", one_signal(unit=""), "blank-unit"),
         warned("unit-of-nothing-but-zeros", one_signal(unit=b"\x00" * 8), "blank-unit", "non-ascii"),
         warned("no-units-at-all", plain(signals=[replace(s, unit="") for s in TWO]), "blank-unit"),
@@ -315,11 +296,7 @@ def odd() -> list[Case]:
         warned("micro-sign-utf-8", one_signal(unit=b"\xc2\xb5V"), "non-ascii"),
         warned("greek-mu-utf-8", one_signal(unit=b"\xce\xbcV"), "non-ascii"),
         warned("same-label-twice", plain(signals=(TWO[0], replace(TWO[0], seed=3))), "duplicate-channel"),
-        warned(
-            "all-labels-the-same",
-            plain(signals=[replace(TWO[0], seed=k) for k in range(30)]),
-            "duplicate-channel",
-        ),
+        warned("all-labels-the-same", alike, "duplicate-channel"),
         warned("no-label", one_signal(label=""), "nameless-channel"),
         warned("no-labels", plain(signals=[replace(s, label="") for s in TWO]), "nameless-channel"),
         warned("accented-label", one_signal(label=b"Elektrode \xdc1"), "non-ascii"),

@@ -35,6 +35,23 @@ def planted(tree: Tree, given: str) -> Callable[[Path], Path]:
     return write
 
 
+def beside_a_secret(write: Callable[[Path], Path], link_name: str = "") -> Callable[[Path], Path]:
+    """A recording in a folder of its own, secrets outside of it, and perhaps a link for one of its files."""
+
+    def written(folder: Path) -> Path:
+        for suffix in (".bin", ".dat", ".hea"):
+            (folder / f"secret{suffix}").write_bytes(SECRET * 100)
+        inside = folder / "recording"
+        (inside / "sub").mkdir(parents=True)
+        path = write(inside)
+        if link_name:
+            (inside / link_name).unlink()
+            (inside / link_name).symlink_to(folder / "secret.hea")
+        return path
+
+    return written
+
+
 def cases() -> list[Case]:
     """All of them."""
     return [*places(), *escapes()]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import Case
-from .edf import PERSON, SECRET
+from .edf import PERSON
+from .places import beside_a_secret
 
 TYPES = {"16": "<i2", "32": "<i4", "61": ">i2", "80": "u1", "160": "<u2"}
 ZEROS = {"80": 128, "160": 32768}  # formats that store no sign
@@ -111,6 +112,14 @@ def refused(name: str, write: Record | Segmented | Callable[[Path], Path], code:
     return Case(f"wfdb-{name}", writer, "refused", (code,), frozenset(tags))
 
 
+def bomb(name: str, write: Record | Segmented | Callable[[Path], Path], code: str) -> Case:
+    return refused(f"bomb-{name}", write, code, "bomb")
+
+
+def escape(name: str, record: Record | Segmented, link: str = "") -> Case:
+    return refused(f"escape-{name}", beside_a_secret(record.write, link), "outside", "escape")
+
+
 def cases() -> list[Case]:
     return [*sound(), *warned(), *segmented(), *damaged(), *bombs(), *escapes()]
 
@@ -118,7 +127,7 @@ def cases() -> list[Case]:
 def sound() -> list[Case]:
     return [
         *(accepted(f"format-{fmt}", Record(fmt=fmt)) for fmt in ("16", "212", "24", "32", "61", "80", "160")),
-        Case("wfdb-compressed", _compressed, "ok", samples=Record().decoded(), names=Record().signals),
+        Case("wfdb-compressed", compressed, "ok", samples=Record().decoded(), names=Record().signals),
         accepted("rate-with-a-counter", Record(rate="250/8(0)")),
         accepted("rate-a-fraction", Record(rate="249.853"), rates=(249.853, 249.853)),
         accepted("byte-offset", Record(offset=24)),
@@ -126,7 +135,7 @@ def sound() -> list[Case]:
         accepted("negative-gain", Record(gain="-200(10)/mV"), gain=-200.0),
         accepted("gain-in-powers-of-ten", Record(gain="2e2(10)/mV")),
         accepted("length-from-the-file", Record(first="r 2 250")),
-        accepted("checksums", Record(lines=_summed(0))),
+        accepted("checksums", summed(Record())),
         accepted("windows-lines", Record(comments="\r\n# nobody\r\n")),
         accepted("a-long-record", Record(n_samples=50_000)),
     ]
@@ -155,11 +164,11 @@ def warned() -> list[Case]:
             "name-not-ascii", Record(signals=("II", "Brustgürtel")), "non-ascii", names=("II", "Brustgrtel")
         ),
         accepted("data-longer", Record(tail=b"\1" * 40), "data-longer"),
-        accepted("checksum-of-other-samples", Record(lines=_summed(1)), "checksum"),
+        accepted("checksum-of-other-samples", summed(Record(), 1), "checksum"),
         accepted("renamed", Record(first="before 2 250 500"), "header-inconsistent"),
         Case(
             "wfdb-several-samples-a-frame",
-            lambda folder: Record(**{**frames.__dict__, "declared": "250"}).write(folder),
+            replace(frames, declared="250").write,
             "warning",
             ("mixed-rates",),
             samples={0: slow, 1: fast},
@@ -220,20 +229,11 @@ def segmented() -> list[Case]:
 
 def damaged() -> list[Case]:
     rates = {
-        "zero": "0",
-        "negative": "-250",
-        "nan": "nan",
-        "text": "fast",
-        "huge": "9999999999",
-        "exponent": "2e2",
-    }
+        "zero": "0", "negative": "-250", "nan": "nan", "text": "fast", "huge": "9999999999", "exponent": "2e2",
+    }  # fmt: skip
     gains = {
-        "nan": "nan(0)/mV",
-        "infinite": "inf/mV",
-        "overflow": "1e999/mV",
-        "tiny": "1e-300/mV",
-        "text": "high/mV",
-    }
+        "nan": "nan(0)/mV", "infinite": "inf/mV", "overflow": "1e999/mV", "tiny": "1e-300/mV", "text": "high/mV",
+    }  # fmt: skip
     lengthless = {"s1": Record(name="s1"), "s2": Record(name="s2", first="s2 2 250")}
     return [
         *(refused(f"rate-{name}", Record(rate=text), "bad-rate") for name, text in rates.items()),
@@ -296,23 +296,19 @@ def damaged() -> list[Case]:
 def bombs() -> list[Case]:
     small = {"s1": Record(name="s1")}
     many = Record(first="r 200000 250 1", lines=["r.dat 16 200/mV"] * 200_000, n_samples=1)
+    rates = Record(first="r 40 1 1", lines=[f"r.dat 16x{k} 200/mV" for k in range(1, 41)])
     return [
-        refused("bomb-samples", Record(declared="100000000000"), "too-large", "bomb"),
-        refused("bomb-samples-compressed", Record(declared="100000000000", fmt="516"), "too-large", "bomb"),
-        refused("bomb-samples-a-frame", Record(lines=["r.dat 16x99999999 200/mV"] * 2), "too-large", "bomb"),
-        refused("bomb-skew", Record(lines=["r.dat 16:99999999999 200/mV"] * 2), "header-damaged", "bomb"),
-        refused("bomb-signals", many, "header-damaged", "bomb"),
-        refused("bomb-gap", Segmented(["s1 500", "~ 99999999999"], small), "too-large", "bomb"),
-        refused("bomb-one-segment-often", _often, "too-large", "bomb"),
-        refused("bomb-segments", Segmented(["s1 500", "~ 500"] * 4500, small), "too-many-pieces", "bomb"),
-        refused("bomb-segments-of-signals", Segmented(["s1 500"] * 400, small), "too-many-pieces", "bomb"),
-        refused(
-            "bomb-rates",
-            Record(first="r 40 1 1", lines=[f"r.dat 16x{k} 200/mV" for k in range(1, 41)]),
-            "too-many-pieces",
-            "bomb",
-        ),
-        refused("bomb-header", Record(comments="# x\n" * 2_000_000), "header-damaged", "bomb"),
+        bomb("samples", Record(declared="100000000000"), "too-large"),
+        bomb("samples-compressed", Record(declared="100000000000", fmt="516"), "too-large"),
+        bomb("samples-a-frame", Record(lines=["r.dat 16x99999999 200/mV"] * 2), "too-large"),
+        bomb("skew", Record(lines=["r.dat 16:99999999999 200/mV"] * 2), "header-damaged"),
+        bomb("signals", many, "header-damaged"),
+        bomb("gap", Segmented(["s1 500", "~ 99999999999"], small), "too-large"),
+        bomb("one-segment-often", _often, "too-large"),
+        bomb("segments", Segmented(["s1 500", "~ 500"] * 4500, small), "too-many-pieces"),
+        bomb("segments-of-signals", Segmented(["s1 500"] * 400, small), "too-many-pieces"),
+        bomb("rates", rates, "too-many-pieces"),
+        bomb("header", Record(comments="# x\n" * 2_000_000), "header-damaged"),
     ]
 
 
@@ -325,47 +321,27 @@ def escapes() -> list[Case]:
         "address": "http://127.0.0.1/secret.dat",
         "bucket": "s3://bucket/secret.dat",
     }
-    cases = [
-        refused(
-            f"escape-data-{name}", _inside(Record(lines=[f"{pointer} 16 200/mV"] * 2)), "outside", "escape"
-        )
-        for name, pointer in pointers.items()
-    ]
-    cases += [
-        refused(f"escape-segment-{name}", _inside(Segmented([f"{pointer} 500"])), "outside", "escape")
-        for name, pointer in {
-            "parent": "../secret",
-            "absolute": "/etc/secret",
-            "address": "http://host/r",
-        }.items()
-    ]
+    segments = {"parent": "../secret", "absolute": "/etc/secret", "address": "http://host/r"}
+    leading_out = Record(name="s1", lines=["../secret.dat 16 200/mV"] * 2)
     return [
-        *cases,
-        refused("escape-data-link", _inside(Record(), link="r.dat"), "outside", "escape"),
-        refused("escape-header-link", _inside(Record(), link="r.hea"), "outside", "escape"),
-        refused(
-            "escape-segment-link",
-            _inside(Segmented(["s1 500"], {"s1": Record(name="s1")}), link="s1.hea"),
-            "outside",
-            "escape",
-        ),
-        refused(
-            "escape-data-of-a-segment",
-            _inside(Segmented(["s1 500"], {"s1": Record(name="s1", lines=["../secret.dat 16 200/mV"] * 2)})),
-            "outside",
-            "escape",
-        ),
+        *(escape(f"data-{name}", Record(lines=[f"{file} 16 200/mV"] * 2)) for name, file in pointers.items()),
+        *(escape(f"segment-{name}", Segmented([f"{file} 500"])) for name, file in segments.items()),
+        escape("data-link", Record(), "r.dat"),
+        escape("header-link", Record(), "r.hea"),
+        escape("segment-link", Segmented(["s1 500"], {"s1": Record(name="s1")}), "s1.hea"),
+        escape("data-of-a-segment", Segmented(["s1 500"], {"s1": leading_out})),
     ]
 
 
-def _summed(error: int) -> list[str]:
-    """Signal lines with the first of the samples and their sums, as 16 bits with a sign."""
-    stored = Record().stored()
+def summed(record: Record, error: int = 0) -> Record:
+    """A record whose header has the first values of its samples and their sums, as 16 bits with a sign."""
+    stored = record.stored()
     sums = (stored.sum(axis=0) + error + 2**15) % 2**16 - 2**15
-    return [
-        f"r.dat 16 200(10)/mV 12 0 {first} {total} 0 {name}"
-        for first, total, name in zip(stored[0], sums, ("MLII", "V5"), strict=True)
+    lines = [
+        f"{record.name}.dat {record.fmt} 200(10)/mV 12 0 {first} {total} 0 {name}"
+        for first, total, name in zip(stored[0], sums, record.signals, strict=True)
     ]
+    return replace(record, lines=lines)
 
 
 def _text(header: str) -> Callable[[Path], Path]:
@@ -377,7 +353,7 @@ def _text(header: str) -> Callable[[Path], Path]:
     return write
 
 
-def _compressed(folder: Path) -> Path:
+def compressed(folder: Path) -> Path:
     """The same samples as FLAC, by the package wfdb."""
     import wfdb
 
@@ -435,20 +411,3 @@ def _often(folder: Path) -> Path:
     """One megabyte, played four hundred times over."""
     record = Record(name="s1", n_samples=250_000)
     return Segmented(["s1 250000"] * 370, {"s1": record}, str(250_000 * 370)).write(folder)
-
-
-def _inside(record: Record | Segmented, link: str = "") -> Callable[[Path], Path]:
-    """A record in a folder of its own, a secret outside of it, and perhaps a link from one to the other."""
-
-    def write(folder: Path) -> Path:
-        for name in ("secret.dat", "secret.hea"):
-            (folder / name).write_bytes(SECRET * 100)
-        inside = folder / "recording"
-        inside.mkdir()
-        path = record.write(inside)
-        if link:
-            (inside / link).unlink()
-            (inside / link).symlink_to(folder / f"secret{Path(link).suffix}")
-        return path
-
-    return write

@@ -33,7 +33,7 @@ from raxss.data.bids_labels import (
 )
 from raxss.data.bids_tree import (
     DATATYPES,
-    Run,
+    BidsRun,
     Tree,
     find_runs,
     is_bids_root,
@@ -160,7 +160,7 @@ def plan_bids(
     )
 
 
-def _refuse_unknown(recordings: Collection[str], runs: Sequence[Run], tree: Tree) -> None:
+def _refuse_unknown(recordings: Collection[str], runs: Sequence[BidsRun], tree: Tree) -> None:
     for name in recordings:
         if name not in {run.name for run in runs}:
             raise RecordingError(
@@ -225,7 +225,7 @@ class _Planner:
     bad_contacts: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     known: set[str] = field(default_factory=set)  # channels and shafts of the tree, which may be quoted
 
-    def plan(self, run: Run) -> RecordingPlan | None:
+    def plan(self, run: BidsRun) -> RecordingPlan | None:
         """The series of one run; None where there is nothing to read."""
         if run.signal is None or (self.only_labelled and not self.labels.has(run.patient)):
             return None
@@ -240,10 +240,10 @@ class _Planner:
             self.refused.append(f"recording {run.name} is left out: {error}")
             return None
 
-    def _report(self, run: Run, text: str) -> None:
+    def _report(self, run: BidsRun, text: str) -> None:
         self.left_out.append(f"recording {run.name} {text}")
 
-    def _planned(self, run: Run, signal: Path) -> RecordingPlan | None:
+    def _planned(self, run: BidsRun, signal: Path) -> RecordingPlan | None:
         channels_file, channels = channel_rows(self.tree, run)
         onset, events_file = self._onset(run)
         if self.crop is not None and onset is None:
@@ -268,7 +268,7 @@ class _Planner:
         files = (*files_of(signal), *sidecars, *self.shared_files)
         return RecordingPlan(run.name, files, opener, tuple(series))
 
-    def _onset(self, run: Run) -> tuple[float | None, Path | None]:
+    def _onset(self, run: BidsRun) -> tuple[float | None, Path | None]:
         if self.crop is None:
             return None, None
         path = sidecar(self.tree, run, "events.tsv")
@@ -280,7 +280,7 @@ class _Planner:
             self._report(run, f"is left out, because a crop was asked for and {why}.")
         return onset, path
 
-    def _places(self, run: Run, channels: Sequence[ChannelRow], recording: Recording) -> list[int | None]:
+    def _places(self, run: BidsRun, channels: Sequence[ChannelRow], recording: Recording) -> list[int | None]:
         """Where each row of channels.tsv is in the recording; what has no partner is reported."""
         names = [channel.name for channel in channels]
         places = match_channels(names, [item.name for item in recording.channels])
@@ -295,7 +295,7 @@ class _Planner:
 
     def _series(
         self,
-        run: Run,
+        run: BidsRun,
         channels: Sequence[ChannelRow],
         places: Sequence[int | None],
         recording: Recording,
@@ -343,7 +343,7 @@ class _Planner:
             self._report(run, "is left out: it ends before the crop, or begins after it.")
         return series
 
-    def _report_short_crop(self, run: Run, recording: Recording, crop: tuple[float, float]) -> None:
+    def _report_short_crop(self, run: BidsRun, recording: Recording, crop: tuple[float, float]) -> None:
         """Report a crop that the recording holds in part only."""
         bounds = [(item.start_seconds, item.start_seconds + item.seconds) for item in recording.segments]
         kept = sum(max(0.0, min(crop[1], end) - max(crop[0], begin)) for begin, end in bounds)
@@ -355,7 +355,7 @@ class _Planner:
                 "behind its end or in a gap, and is left out.",
             )
 
-    def _origin(self, run: Run, channel: ChannelRow) -> dict[str, str]:
+    def _origin(self, run: BidsRun, channel: ChannelRow) -> dict[str, str]:
         centre = centre_of(run.patient, self.participants, self.labels)
         origin = {"centre": centre} if centre else {}
         electrode = electrode_of(channel.name)
@@ -366,7 +366,7 @@ class _Planner:
             "channel": channel.name,
         }
 
-    def sentences(self, runs: Sequence[Run]) -> list[str]:
+    def sentences(self, runs: Sequence[BidsRun]) -> list[str]:
         """What did not match, a sentence each."""
         sentences = []
         patients = list(dict.fromkeys(run.patient for run in runs))
@@ -423,7 +423,12 @@ class _Planner:
 
 
 def _series_name(
-    run: Run, channel: ChannelRow, place: int, channels: Sequence[ChannelRow], segment: int, n_segments: int
+    run: BidsRun,
+    channel: ChannelRow,
+    place: int,
+    channels: Sequence[ChannelRow],
+    segment: int,
+    n_segments: int,
 ) -> str:
     """``run:ATT1``; ``@position`` after it where channels share a name, ``#segment`` where there are several."""
     shared = sum(item.name == channel.name for item in channels) > 1

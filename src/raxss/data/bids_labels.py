@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from raxss.data.bids_tree import Run, Tree, is_fetched, sidecar
+from raxss.data.bids_tree import BidsRun, Tree, is_fetched, sidecar
 from raxss.data.contacts import WHOLE_SHAFT, is_contact, label_channels
 from raxss.data.labels import (
     CENTRE_COLUMNS,
@@ -34,7 +34,7 @@ CLINICAL_SHEET = Path("sourcedata", "clinical_data_summary.xlsx")
 N_LISTED = 2000  # names in one sentence: all, unless a file is hostile
 
 
-def channel_rows(tree: Tree, run: Run) -> tuple[Path | None, list[ChannelRow]]:
+def channel_rows(tree: Tree, run: BidsRun) -> tuple[Path | None, list[ChannelRow]]:
     """Path of the ``channels.tsv`` of a run, and its rows."""
     path = sidecar(tree, run, "channels.tsv")
     return path, [] if path is None else rows_of_channels(tree.table(path))
@@ -91,7 +91,9 @@ class BidsLabels:
             if is_contact(contact) and contact.endswith(WHOLE_SHAFT)
         ]
 
-    def of(self, tree: Tree, run: Run, channels: Sequence[ChannelRow]) -> tuple[list[str | None], list[str]]:
+    def of(
+        self, tree: Tree, run: BidsRun, channels: Sequence[ChannelRow]
+    ) -> tuple[list[str | None], list[str]]:
         """Label of each channel, None where it is unknown; and contacts that are no channel."""
         names = [channel.name for channel in channels]
         if not self.has(run.patient):
@@ -103,12 +105,14 @@ class BidsLabels:
         return labels_of_run([channel.cells for channel in channels], label=self.label), []
 
 
-def _place(tree: Tree, run: Run) -> str:
+def _place(tree: Tree, run: BidsRun) -> str:
     """What a label table may name the end of: ``ds003029/sub-01/ieeg/sub-01_run-1_ieeg``."""
     return f"{tree.root.name}/{tree.relative(run.folder)}/{run.name}_{run.datatype}"
 
 
-def find_labels(tree: Tree, runs: Sequence[Run], labels: Path | str | None, label: LabelName) -> BidsLabels:
+def find_labels(
+    tree: Tree, runs: Sequence[BidsRun], labels: Path | str | None, label: LabelName
+) -> BidsLabels:
     """Labels from the file that was given; else from the sheet in ``sourcedata``; else from ``channels.tsv``."""
     patients = list(dict.fromkeys(run.patient for run in runs))
     if labels is None and is_fetched(tree, tree.root / CLINICAL_SHEET):
@@ -142,7 +146,7 @@ def find_labels(tree: Tree, runs: Sequence[Run], labels: Path | str | None, labe
     return BidsLabels(label, path, rows=rows, remarks=tuple(remarks))
 
 
-def _marked_patients(tree: Tree, runs: Sequence[Run], label: LabelName) -> frozenset[str]:
+def _marked_patients(tree: Tree, runs: Sequence[BidsRun], label: LabelName) -> frozenset[str]:
     marked = set()
     for run in runs:
         try:

@@ -27,7 +27,7 @@ DATATYPES = ("ieeg", "eeg")
 
 
 @dataclass(frozen=True)
-class Run:
+class BidsRun:
     """One recording of the tree, whether its signal is there or not.
 
     Attributes
@@ -84,7 +84,7 @@ class Tree:
             raise RecordingError(f"[{problem.code}] {problem.message}")
 
 
-def find_runs(root: Path | str, *, datatype: Sequence[str] = ("ieeg", "eeg")) -> list[Run]:
+def find_runs(root: Path | str, *, datatype: Sequence[str] = ("ieeg", "eeg")) -> list[BidsRun]:
     """Every recording that the tree has or should have, by the names of its files and its ``scans.tsv``.
 
     Examples
@@ -124,12 +124,12 @@ def is_bids_root(path: Path | str) -> bool:
     return any(item.is_dir() for item in Path(path).glob("sub-*"))
 
 
-def runs_of(tree: Tree, datatypes: Sequence[str]) -> list[Run]:
+def runs_of(tree: Tree, datatypes: Sequence[str]) -> list[BidsRun]:
     """The runs of all subjects, in order; what was not read goes into the tree's remarks."""
     for item in datatypes:
         if item not in DATATYPES:
             raise ConfigError(f"datatype {item!r} is unknown; {' and '.join(DATATYPES)} can be read.")
-    runs: list[Run] = []
+    runs: list[BidsRun] = []
     for subject in tree.names(tree.root):
         folder = tree.root / subject
         if not subject.startswith("sub-") or not folder.is_dir():
@@ -151,7 +151,7 @@ def runs_of(tree: Tree, datatypes: Sequence[str]) -> list[Run]:
     return runs
 
 
-def _runs_of_folder(tree: Tree, above: Path, subject: str, datatype: str) -> list[Run]:
+def _runs_of_folder(tree: Tree, above: Path, subject: str, datatype: str) -> list[BidsRun]:
     """The runs of one ``ieeg`` or ``eeg`` folder, in order of their names."""
     folder = above / datatype
     if folder.is_dir() and leads_outside(folder, tree.root):
@@ -188,7 +188,7 @@ def _runs_of_folder(tree: Tree, above: Path, subject: str, datatype: str) -> lis
             )
             continue
         signal, absent = _signal_of(tree, folder, f"{stem}_{datatype}", suffix)
-        runs.append(Run(stem, subject.removeprefix("sub-"), datatype, folder, entities, signal, absent))
+        runs.append(BidsRun(stem, subject.removeprefix("sub-"), datatype, folder, entities, signal, absent))
     return runs
 
 
@@ -255,12 +255,12 @@ def is_fetched(tree: Tree, path: Path) -> bool:
     return os.path.exists(path) and not not_downloaded(path, tree.root)
 
 
-def sidecar(tree: Tree, run: Run, suffix: str) -> Path | None:
+def sidecar(tree: Tree, run: BidsRun, suffix: str) -> Path | None:
     """The nearest file that holds for a run by BIDS's inheritance: in its folder, then above it, up to the root."""
     return next(iter(sidecars(tree, run, suffix)), None)
 
 
-def sidecars(tree: Tree, run: Run, suffix: str) -> list[Path]:
+def sidecars(tree: Tree, run: BidsRun, suffix: str) -> list[Path]:
     """All that hold for a run, the nearest first."""
     held: list[Path] = []
     folder = run.folder

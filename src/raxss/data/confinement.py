@@ -23,8 +23,6 @@ DESCRIPTION = "dataset_description.json"  # in the root of every BIDS dataset
 def root_of(path: Path) -> Path:
     """The folder that nothing a recording points to may leave: the BIDS root around it, or else its own folder.
 
-    Examples
-    --------
     >>> import tempfile
     >>> bids = Path(tempfile.mkdtemp())
     >>> _ = (bids / "dataset_description.json").write_text("{}")
@@ -40,8 +38,6 @@ def leads_outside(path: Path, root: Path) -> bool:
 
     How ``root`` itself is reached does not matter: it may be a link.
 
-    Examples
-    --------
     >>> leads_outside(Path("data/a/../b.edf"), Path("data")), leads_outside(Path("data/../b.edf"), Path("data"))
     (False, True)
     """
@@ -90,7 +86,7 @@ def problem_of_opening(path: Path, root: Path, called: str | None = None) -> Pro
 def open_confined(path: Path, root: Path) -> BinaryIO:
     """Open a regular file below ``root`` for reading; an OSError without any path if that cannot be.
 
-    The kind of file is asked again of what was opened, in case it was exchanged in between.
+    The kind of file is checked again once it is open, in case it was exchanged in between.
     """
     if problem := problem_of_opening(path, root):
         raise OSError(problem.message)

@@ -1,4 +1,4 @@
-"""What is a problem, and how bad is it?
+"""Problems of files by code, and their severity: refused or warning.
 
     Problem(code, message) -> Inspection(path, verdict, problems)
 
@@ -39,33 +39,33 @@ REFUSED = {
 WARNING = {
     "data-truncated": "less data than the header declares; what is whole is read",
     "data-longer": "more data than the header declares; what is declared is read",
-    "header-inconsistent": "two fields of the header contradict each other; which one counts is said",
-    "blank-unit": "a channel has no unit; which one is assumed, if any, is said",
+    "header-inconsistent": "two fields of the header contradict each other; the message says which one counts",
+    "blank-unit": "a channel has no unit; the message says which one is assumed, if any",
     "unknown-unit": "a channel has a unit that is not a voltage; its samples are taken as stored",
-    "duplicate-channel": "several channels have one name; they are told apart by position",
+    "duplicate-channel": "several channels have one name; they are distinguished by position",
     "nameless-channel": "a channel has no name",
-    "non-ascii": "text that is not ASCII where the format asks for it",
-    "uncalibrated": "a channel has no gain; what is assumed is said",
-    "rate-unknown": "an array or table that tells no sampling rate; its times count samples",
+    "non-ascii": "text that is not ASCII where the format requires it",
+    "uncalibrated": "a channel has no gain; the message says what is assumed",
+    "rate-unknown": "an array or table that states no sampling rate; its times count samples",
     "time-column": "a column of a table is its time axis or counts its samples; it is no channel",
     "shape-doubtful": "an array or table with more channels than samples; it may be transposed",
     "events-outside": "events lie before the start or after the end of the recording",
     "gaps": "the recording has gaps; each stretch between them becomes a segment",
     "mixed-rates": "channels have different rates; each is read at its own",
     "rate-disagrees": "a sidecar and the recording tell different rates; the recording's is used",
-    "sidecar-disagrees": "a sidecar contradicts the recording or another sidecar; which one counts is said",
+    "sidecar-disagrees": "a sidecar contradicts the recording or another sidecar; the message says which counts",
     "units-in-volts": "channels.tsv says V and the header another voltage, which is used",
     "channels-renamed": "channels.tsv has the same channels under slightly different names",
     "channels-reordered": "channels.tsv has the same channels in another order; labels attach by name",
     "participants-disagree": "participants.tsv and the folders do not have the same subjects",
-    "sidecar-incomplete": "a table or JSON file lacks a field that BIDS asks for",
-    "sidecar-missing": "a sidecar that BIDS asks for is missing",
+    "sidecar-incomplete": "a table or JSON file lacks a field that BIDS requires",
+    "sidecar-missing": "a sidecar that BIDS requires is missing",
     "may-be-cut": "a header or table whose last line does not end, as if it was cut off",
     "markers-doubtful": "a marker file that may be incomplete or of another recording; gaps may be missing",
-    "first-value": "a signal does not begin with the value that the header tells",
+    "first-value": "a signal does not begin with the value in the header",
     "beyond-limits": "samples lie outside of the limits that the header gives",
     "signals-not-read": "the signals were not looked into, because a package is not installed",
-    "checksum": "the samples are not those whose checksum the header tells",
+    "checksum": "the samples do not have the checksum in the header",
     "flat": "a channel is constant for long",
     "railed": "a channel sits at the limits of its converter",
     "nan-run": "a channel has samples that are not numbers, or too large to be measured",
@@ -94,8 +94,6 @@ class Problem:
 class Inspection:
     """What was found about one file, before anything decoded it.
 
-    Examples
-    --------
     >>> Inspection("night.edf").verdict
     'ok'
     """

@@ -1,8 +1,8 @@
-"""Recording: an opened file, whose channels and segments are known and whose samples are read when asked for.
+"""Recording: an opened file, whose channels and segments are known and whose samples are read on request.
 
     a file -> Recording: channels (name, rate, unit), segments (true times) -> read(channels, start, stop)
 
-Samples are read when asked for, a stretch of some channels at a time: a night of 128 channels is opened in
+Samples are read lazily, a stretch of some channels at a time: a night of 128 channels is opened in
 the memory of its header. A gap ends a segment; signal from both sides of it is never put together.
 Next: formats/ has one kind of recording a file format; plan.py says which series to make of one.
 """
@@ -23,7 +23,7 @@ from raxss.data.names import match_channels
 from raxss.data.problems import Problem
 from raxss.errors import DataError, RecordingError, did_you_mean
 
-SMALL_BYTES = 2**26  # of samples, for which the system is not asked how much memory is free
+SMALL_BYTES = 2**26  # of samples, up to which it is not checked how much memory is free
 
 
 class TooLongError(RecordingError):
@@ -33,8 +33,6 @@ class TooLongError(RecordingError):
 def refuse_too_long(n_bytes: int, what: str) -> None:
     """Raise an error, in numbers, before more memory is taken than is free.
 
-    Examples
-    --------
     >>> refuse_too_long(10**18, "recording 'night.edf'")
     Traceback (most recent call last):
     ...
@@ -84,8 +82,6 @@ class Segment:
 class Recording(ABC):
     """An opened file. Use as a context manager, so that the file is closed again.
 
-    Examples
-    --------
     >>> with ArrayRecording("toy", np.arange(6.0).reshape(2, 3), rate=1.0, names=["C3", "C4"]) as recording:
     ...     recording.read([recording.position("C4")], start=1)
     array([[4., 5.]])
@@ -111,7 +107,7 @@ class Recording(ABC):
                 f"{rate:g}" for rate in sorted({self.channels[channel].rate for channel in channels})
             )
             raise RecordingError(
-                f"recording {self.name!r} has the channels asked for at {rates} Hz; samples side by side need one "
+                f"recording {self.name!r} has the requested channels at {rates} Hz; samples side by side need one "
                 "rate. Read channels of each rate by themselves."
             )
         length = self.n_samples(channels[0], segment) if channels else 0
@@ -152,7 +148,7 @@ class Recording(ABC):
         return None
 
     def disagreements(self) -> list[Problem]:
-        """What the header tells about all samples and is not so, such as checksums. Reads all samples."""
+        """What the header states about all samples and is not so, such as checksums. Reads all samples."""
         return []
 
     def close(self) -> None:

@@ -5,7 +5,7 @@
 
 Tables come from many hands: byte order marks, Windows line ends, titles above the header, damage. Errors
 name file, line and column, and never a cell, because cells may be about a person. A table stays as compact as its
-file: rows are made when they are asked for, and numbers of lines and cells are limited.
+file: rows are made on request, and numbers of lines and cells are limited.
 Next: workbooks.py reads worksheets; labels.py finds contacts and labels in tables; bids.py reads a dataset's own.
 """
 
@@ -62,22 +62,14 @@ class Table:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TextRows(Sequence[Row]):
-    """The rows below the header of a text table, cut from its bytes when they are asked for.
-
-    Attributes
-    ----------
-    starts, lengths
-        Where each row lies in the content, in bytes.
-    lines
-        The number of each row's last line.
-    """
+    """The rows below the header of a text table, cut from its bytes on request."""
 
     content: bytes
     columns: tuple[str, ...]
     tabs: bool
-    starts: array[int] = field(default_factory=lambda: array("Q"))
+    starts: array[int] = field(default_factory=lambda: array("Q"))  # of each row in the content, in bytes
     lengths: array[int] = field(default_factory=lambda: array("Q"))
-    lines: array[int] = field(default_factory=lambda: array("Q"))
+    lines: array[int] = field(default_factory=lambda: array("Q"))  # the number of each row's last line
 
     def append(self, line: int, start: int, length: int) -> None:
         """Note where a row lies."""
@@ -154,7 +146,11 @@ def read_table(path: Path, *, most_rows: int = MAX_TABLE_ROWS) -> Table:
             if rows is None:
                 rows = TextRows(content, columns_of(cells, what), tabs)
                 continue
-            refuse_other_width(cells, rows.columns, reader.line_num, what)
+            if len(cells) != len(rows.columns):
+                raise RecordingError(
+                    f"{what} has {len(cells)} values in line {reader.line_num} and {len(rows.columns)} columns; "
+                    "one value a column is needed."
+                )
             n_cells += len(cells)
             if n_cells > most_rows * CELLS_A_ROW:
                 raise RecordingError(
@@ -256,15 +252,6 @@ def columns_of(header: Sequence[str], what: str, needed: Collection[str] | None 
     return columns
 
 
-def refuse_other_width(cells: Sequence[str], columns: Sequence[str], line: int, what: str) -> None:
-    """Every row has as many cells as there are columns."""
-    if len(cells) != len(columns):
-        raise RecordingError(
-            f"{what} has {len(cells)} values in line {line} and {len(columns)} columns; one value a column is "
-            "needed."
-        )
-
-
 def _content(path: Path, what: str) -> bytes:
     """The bytes of a text file of sensible size, without byte order mark."""
     why = "no table of events, channels or labels is longer"
@@ -286,8 +273,6 @@ def plain_cell(text: str) -> str:
     text = text.strip()
     if len(text) > 1 and text[0] == text[-1] == '"':
         text = text[1:-1].strip()
-    if (
-        not text.isprintable()
-    ):  # escape sequences would be carried out by a terminal; contacts may be on two lines
+    if not text.isprintable():  # a terminal would execute escape sequences; contacts may be on two lines
         text = "".join(letter for letter in text if letter.isprintable() or letter in "\n\t")
     return "" if text.lower() in ("n/a", "nan") else text

@@ -1,4 +1,4 @@
-"""What is in the worksheets of an .xlsx file?
+"""Excel workbooks (.xlsx), read within bounds.
 
     .xlsx -> Table for each worksheet that has a column of interest
 
@@ -19,7 +19,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import IO, Any
 
-from raxss.data.tables import Record, Table, columns_of, plain_cell, plain_name, refuse_other_width
+from raxss.data.tables import Record, Table, columns_of, plain_cell, plain_name
 from raxss.errors import MissingExtraError, RecordingError, display_name
 
 MAX_SHEET_BYTES = 2**24  # unpacked
@@ -87,13 +87,9 @@ def read_workbook(path: Path, *, marks: Collection[str], needed: Collection[str]
 
 def _table(path: Path, rows: list[Record], what: str, needed: Collection[str], title: str) -> Table:
     columns = columns_of(rows[0][1], what, needed)
-    made = []
-    for line, cells in rows[1:]:
-        refuse_other_width(cells, columns, line, what)
-        made.append(
-            (line, {name: plain_cell(cell) for name, cell in zip(columns, cells, strict=True) if name})
-        )
-    return Table(path, columns, tuple(made), title)
+    named = [(line, zip(columns, cells, strict=True)) for line, cells in rows[1:]]  # all are of one width
+    made = tuple((line, {name: plain_cell(cell) for name, cell in cells if name}) for line, cells in named)
+    return Table(path, columns, made, title)
 
 
 # --- the archive
@@ -130,9 +126,8 @@ def _unpacked(file: IO[bytes], what: str) -> tuple[io.BytesIO, bool]:
                 f"in {MAX_SHEET_MEMBERS:,} are read, because a clinical sheet has no more. Export it as .csv."
             )
         for member in members:
-            if member.filename.lower().endswith((".xml", ".rels")) and not member.filename.lower().startswith(
-                NOT_READ
-            ):
+            name = member.filename.lower()
+            if name.endswith((".xml", ".rels")) and not name.startswith(NOT_READ):
                 content = _member(archive, member, what)
                 _check_part(member.filename, content, counted, what)
                 has_formulas = has_formulas or _FORMULA.search(content) is not None
@@ -142,10 +137,8 @@ def _unpacked(file: IO[bytes], what: str) -> tuple[io.BytesIO, bool]:
 
 def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) -> bytes:
     """One part, unpacked piece by piece: never more than the directory says, and what there is must be all."""
-    if member.compress_type not in (
-        zipfile.ZIP_STORED,
-        zipfile.ZIP_DEFLATED,
-    ):  # others take memory as they like
+    # other methods take memory as they like
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise RecordingError(
             f"{what} is packed with a method that no spreadsheet program uses. Save it again, or export it as .csv."
         )

@@ -27,6 +27,11 @@ MOST_CHANNELS = 2**14
 TIMES_TOLERANCE = (
     1e-3  # of a rate that is given: times in a file are rounded, and then the given one is exact
 )
+RATE_UNKNOWN = Problem(
+    "rate-unknown",
+    "the file states no sampling rate: seconds count samples, here and in the look at signals, unless a rate is "
+    "given with it. A .npz can hold one: numpy.savez(path, samples=..., rate=...).",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,15 +93,6 @@ def shape_problems(shape: tuple[int, ...]) -> list[Problem]:
     if shape[0] > MOST_CHANNELS:  # each takes memory and time of its own
         raise Refused("too-large", f"{message}, with at most {MOST_CHANNELS:,} channels. {to_do}")
     return [Problem("shape-doubtful", f"{message}. {to_do}")]
-
-
-def rate_unknown() -> Problem:
-    """The warning about a file that does not state its sampling rate."""
-    return Problem(
-        "rate-unknown",
-        "the file states no sampling rate: seconds count samples, here and in the look at signals, unless a rate "
-        "is given with it. A .npz can hold one: numpy.savez(path, samples=..., rate=...).",
-    )
 
 
 def _open_array(path: Path, root: Path, read: Read, rate: float | None) -> ArrayRecording:

@@ -17,7 +17,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.data.formats.array_files import ArrayContent, array_format, rate_unknown, shape_problems
+from raxss.data.formats.array_files import RATE_UNKNOWN, ArrayContent, array_format, shape_problems
 from raxss.data.formats.fields import Refused, name_problems, quoted
 from raxss.data.formats.registry import register_format
 from raxss.data.formats.time_columns import axis_candidates, time_axis
@@ -60,7 +60,7 @@ def _look_at_csv(file: BinaryIO, size: int) -> list[Problem]:
         problems.append(
             Problem("may-be-cut", f"{message}; it is read as it is. Compare it with the original.")
         )
-    return [*problems, *([] if axis.rate is not None else [rate_unknown()])]
+    return [*problems, *([] if axis.rate is not None else [RATE_UNKNOWN])]
 
 
 def table_blocks(file: BinaryIO) -> Iterator[tuple[list[str], NDArray[np.float64]]]:

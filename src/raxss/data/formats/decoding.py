@@ -1,9 +1,9 @@
 """Running third-party decoders: their warnings are not shown, and their errors become a RecordingError.
 
-    quiet()          their warnings and log lines, which quote headers and paths, are not shown
-    decoding(name)   whatever they raise becomes a RecordingError that names the recording, not its content
+    with decoding(name): warnings and log lines, which quote headers and paths, are not shown, and whatever is
+    raised becomes a RecordingError that names the recording, not its content
 
-Next: reading.py of edf, brainvision and wfdb use both.
+Next: reading.py of edf, brainvision and wfdb use it.
 """
 
 from __future__ import annotations
@@ -34,32 +34,20 @@ def decoder(package: str, name: str, extra: str = "bids") -> ModuleType:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """No warnings, and nothing below an error in mne's log."""
+def decoding(name: str) -> Iterator[None]:
+    """Run a decoder: without warnings, nothing below an error in mne's log, and with one kind of error.
+
+    >>> with decoding("night"):
+    ...     int("Jane Doe")
+    Traceback (most recent call last):
+    raxss.errors.RecordingError: recording 'night' cannot be decoded (ValueError). It is damaged, or ...
+    """
     log = logging.getLogger("mne")
     level = log.level
     log.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            yield
-    finally:
-        log.setLevel(level)
-
-
-@contextmanager
-def decoding(name: str) -> Iterator[None]:
-    """Run a decoder: quietly, and with one kind of error.
-
-    Examples
-    --------
-    >>> with decoding("night"):
-    ...     int("Jane Doe")
-    Traceback (most recent call last):
-    raxss.errors.RecordingError: recording 'night' cannot be decoded (ValueError). It is damaged, or ...
-    """
-    try:
-        with quiet():
             yield
     except RAxSSError:
         raise
@@ -77,8 +65,10 @@ def decoding(name: str) -> Iterator[None]:
             f"recording {name!r} cannot be read: {error.strerror or type(error).__name__}. Check the file and its "
             "permissions."
         ) from None
-    except Exception as error:  # decoders raise whatever they stumble over, and quote what they were reading
+    except Exception as error:  # decoders raise anything, and quote what they were reading
         raise RecordingError(
             f"recording {name!r} cannot be decoded ({type(error).__name__}). It is damaged, or changed since it "
             "was inspected: run raxss check on it, then copy or write it again."
         ) from None
+    finally:
+        log.setLevel(level)

@@ -167,8 +167,6 @@ def described(text: str) -> str:
     Text is never repeated: a header that is damaged or was filled in by hand may hold a person's name in any field.
     Of numbers only three digits are shown, so that none is a birth date or a hospital's number of a patient.
 
-    Examples
-    --------
     >>> described("12.5"), described(" "), described("Jane Doe"), described("19510502"), described("1e999")
     ('12.5', 'nothing', 'text of 8 characters', '1.95e+07', 'a number without end')
     """

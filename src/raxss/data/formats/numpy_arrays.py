@@ -18,7 +18,7 @@ from typing import IO, Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.data.formats.array_files import ArrayContent, array_format, rate_unknown, shape_problems
+from raxss.data.formats.array_files import RATE_UNKNOWN, ArrayContent, array_format, shape_problems
 from raxss.data.formats.fields import Refused, is_bomb, name_problems, quoted, refuse_rate
 from raxss.data.formats.registry import register_format
 from raxss.data.formats.time_columns import regular_times
@@ -47,7 +47,7 @@ def _look_at_npy(file: BinaryIO, size: int) -> list[Problem]:
     header = _array_header(file, size, "the array")
     _refuse_surplus(header, "the array")
     _check_samples(header, "the array")
-    return [*shape_problems(header.shape), rate_unknown()]
+    return [*shape_problems(header.shape), RATE_UNKNOWN]
 
 
 def _array_header(packed: IO[bytes], n_bytes: int, what: str) -> ArrayHeader:
@@ -140,7 +140,7 @@ def _look_at_npz(file: BinaryIO, size: int) -> list[Problem]:
     return [
         *_channel_problems(small.get("channels"), 1 if len(shape) == 1 else shape[0]),
         *shape_problems(shape),
-        *([] if is_timed else [rate_unknown()]),
+        *([] if is_timed else [RATE_UNKNOWN]),
         *([Problem("header-inconsistent", TWO_ARRAYS)] if {"samples", "data"} <= members.keys() else []),
     ]
 

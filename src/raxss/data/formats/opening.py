@@ -1,6 +1,6 @@
 """Opening a recording of any format, after an inspection of its header.
 
-    path -> its format -> inspection: refused, or not -> Recording (channels, segments; samples when asked for)
+    path -> its format -> inspection: refused, or not -> Recording (channels, segments; samples on request)
 
 Nothing decodes a file before it was inspected, and nothing it points to is followed out of its folder.
 Next: ../inspection/ looks at sidecars and signals too; ../files.py makes series of recordings.
@@ -38,14 +38,14 @@ def open_recording(
     inspect
         Inspect it first. False is only for callers that have just done so themselves.
     rate
-        Samples per second of a ``.npz``, ``.npy`` or ``.csv`` that tells none itself; 1 otherwise, so that times
+        Samples per second of a ``.npz``, ``.npy`` or ``.csv`` that states none itself; 1 otherwise, so that times
         count samples.
 
     Returns
     -------
     Recording
         With the inspection's warnings in ``problems``. Samples of ``.npz``, ``.npy`` and ``.csv`` are in memory; of
-        all else they are read when asked for.
+        all else they are read on request.
 
     Examples
     --------
@@ -69,8 +69,6 @@ def open_recording(
 def inspect_recording(path: Path, *, root: Path | None = None) -> list[Problem]:
     """What is wrong with a recording by its header and sizes; nothing is decoded, and nothing is raised.
 
-    Examples
-    --------
     >>> [problem.code for problem in inspect_recording(Path("no-such.edf"))]
     ['not-found']
     """
@@ -137,5 +135,4 @@ def _unknown(path: Path) -> Problem:
 
 
 def _bare() -> str:
-    """The formats whose recordings may be given without a suffix."""
     return " or ".join(entry.name for entry in FORMATS.values() if entry.bare_names)

@@ -2,7 +2,7 @@
 
     Format(name, suffixes, inspect, open, ...) -> register_format -> format_of(path), header_of(path)
 
-Everything that depends on a file's type (opening, inspection, folder search, BIDS, manifests) asks this registry:
+Everything that depends on a file's type (opening, inspection, folder search, BIDS, manifests) uses this registry:
 a format is one module, which registers it. A format of your own is registered from outside likewise.
 """
 
@@ -76,7 +76,7 @@ class Format:
     datatypes
         Of BIDS, in which the format may occur.
     streams
-        Samples are read when asked for; False: opening reads all of them into memory.
+        Samples are read on request; False: opening reads all of them into memory.
     searched
         Files of these suffixes in a folder are recordings; False: they may be anything, and are named one by one.
     self_describing
@@ -140,8 +140,6 @@ def register_format(known: Format) -> Format:
 
     A format of the same name is replaced if it was defined in the same place, as when a notebook cell runs twice.
 
-    Examples
-    --------
     >>> edf = FORMATS["EDF"]
     >>> register_format(Format(name="mine", suffixes=(".edf",), inspect=edf.inspect, open=edf.open))
     Traceback (most recent call last):
@@ -185,8 +183,6 @@ def _place(known: Format) -> str:
 def format_of(path: Path) -> Format | None:
     """The format of a recording, given by any of its files; None where no format has its suffix.
 
-    Examples
-    --------
     >>> format_of(Path("night.EDF")).name, format_of(Path("a.vmrk")).name, format_of(Path("notes.txt"))
     ('EDF', 'BrainVision', None)
     """
@@ -199,8 +195,6 @@ def header_of(path: Path) -> Path:
 
     A suffix that several formats use (``.dat``) belongs to the one whose header is there.
 
-    Examples
-    --------
     >>> print(header_of(Path("a.eeg")), header_of(Path("a.edf")))
     a.vhdr a.edf
     """
@@ -252,7 +246,9 @@ def bids_suffixes(datatype: str | None = None) -> tuple[str, ...]:
     >>> bids_suffixes("ieeg"), bids_suffixes()
     (('.edf', '.vhdr'), ('.edf', '.bdf', '.vhdr'))
     """
-    formats = (
-        entry for entry in FORMATS.values() if (datatype in entry.datatypes if datatype else entry.datatypes)
+    return tuple(
+        suffix
+        for entry in FORMATS.values()
+        if (datatype in entry.datatypes if datatype else entry.datatypes)
+        for suffix in entry.suffixes
     )
-    return tuple(suffix for entry in formats for suffix in entry.suffixes)

@@ -39,29 +39,17 @@ COARSEST = 0.3  # of a step: the last digit of times that were rounded
 
 @dataclass(frozen=True)
 class TimeAxis:
-    """What the columns that are no channels say.
+    """What the columns that are no channels state."""
 
-    Attributes
-    ----------
-    columns
-        Their positions.
-    rate
-        Samples per second; None where nothing says so.
-    messages
-        A sentence for each column.
-    """
-
-    columns: tuple[int, ...] = ()
-    rate: float | None = None
+    columns: tuple[int, ...] = ()  # their positions
+    rate: float | None = None  # samples per second; None: not stated
     start_seconds: float = 0.0
-    messages: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()  # a sentence for each column
 
 
 def axis_candidates(names: Sequence[str], n_columns: int) -> list[int]:
     """Positions of the columns whose values `time_axis` needs: those named so, or else the first of several.
 
-    Examples
-    --------
     >>> axis_candidates(["C3", "Time [s]"], 2), axis_candidates([], 3), axis_candidates(["C3"], 1)
     ([1], [0], [])
     """
@@ -76,8 +64,6 @@ def time_axis(names: Sequence[str], columns: Mapping[int, NDArray[Any]]) -> Time
 
     Times without a unit are seconds; where they count 1, 2, 3 they count samples, and no rate is known.
 
-    Examples
-    --------
     >>> axis = time_axis(["t (ms)", "C3"], {0: np.arange(0.0, 40.0, 4.0)})
     >>> axis.columns, axis.rate
     ((0,), 250.0)
@@ -119,8 +105,6 @@ def regular_times(times: NDArray[Any], what: str, *, resolution: float = 0.0) ->
     ``resolution``: the last digit that was written of rounded times. The rate is the shortest number that the times
     allow, because 255.97 Hz from times of three digits means 256.
 
-    Examples
-    --------
     >>> regular_times(np.round(np.arange(2560) / 256, 3), "'t'", resolution=0.001)
     (0.0, 256.0)
     """

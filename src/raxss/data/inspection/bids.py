@@ -42,8 +42,6 @@ SESSION = re.compile(r"ses-[A-Za-z0-9+]+", re.ASCII)
 def inspect_bids_root(root: Path) -> list[Inspection]:
     """Look at a BIDS dataset as a whole: the first entry is the root itself, then each recording in order.
 
-    Examples
-    --------
     >>> import tempfile
     >>> root = Path(tempfile.mkdtemp())
     >>> _ = (root / "dataset_description.json").write_text("not JSON")
@@ -75,15 +73,10 @@ def _found_by(check: Iterator[Problem]) -> list[Problem]:
     return problems
 
 
-def inspect_bids_recording(path: Path, root: Path) -> list[Problem]:
-    """What is wrong with one recording of a dataset: its name, the file, its sidecars."""
-    return _recording_problems(path, root, n_alike=1)
-
-
 def _folders(
     above: Path, pattern: re.Pattern[str], prefix: str, root: Path, problems: list[Problem]
 ) -> Iterator[Path]:
-    """Folders of subjects or sessions; what is not named or placed as it should be is said once."""
+    """Folders of subjects or sessions; each that is not named or placed as it should be is one problem."""
     for name in sorted(names_in(above, root)):
         folder = above / name
         if not name.startswith(prefix) or (not folder.is_dir() and not folder.is_symlink()):
@@ -158,7 +151,7 @@ def _recordings_of(above: Path, datatype: str, root: Path, problems: list[Proble
     same = Counter(_key(name, datatype) for name in signals)
     inspections = [
         Inspection(
-            str(folder / name), tuple(_recording_problems(folder / name, root, same[_key(name, datatype)]))
+            str(folder / name), tuple(inspect_bids_recording(folder / name, root, same[_key(name, datatype)]))
         )
         for name in signals
     ]
@@ -197,8 +190,8 @@ def _without_signal(names: Sequence[str], signals: Sequence[str], datatype: str)
     return missing
 
 
-def _recording_problems(path: Path, root: Path, n_alike: int) -> list[Problem]:
-    """Of the name, of the file and of its sidecars."""
+def inspect_bids_recording(path: Path, root: Path, n_alike: int = 1) -> list[Problem]:
+    """What is wrong with a recording of a dataset: its name, which ``n_alike`` files have, file and sidecars."""
     problems = _name_problems(path, root)
     if n_alike > 1:
         message = f"{n_alike} signal files have the entities of {display_name(path)}"

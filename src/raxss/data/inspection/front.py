@@ -51,8 +51,6 @@ def inspect_file(path: Path | str, *, root: Path | None = None, signals: bool = 
 def inspect_paths(paths: Iterable[Path | str], *, signals: bool = False) -> list[Inspection]:
     """Look at files and at all recordings below folders, each once.
 
-    Examples
-    --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> for name in ("a.edf", "notes.txt"):
@@ -89,7 +87,7 @@ def _inspection_of(path: Path) -> Inspection:
         if inspection.verdict == "refused":
             return inspection
         found = inspect_sidecars(whole, tree_of(whole), facts_of(whole, root))
-        # outside of a dataset nothing asks for sidecars
+        # outside of a dataset no sidecar is required
         beside = tuple(item for item in found if item.code != "sidecar-missing")
         return replace(inspection, problems=(*inspection.problems, *beside))
     except Exception as error:

@@ -147,8 +147,6 @@ def _beside(path: Path, root: Path, ending: str) -> list[Path]:
 def tree_of(path: Path) -> Path:
     """The folder that sidecars of a file are inherited from: above ``sub-*``, or `root_of` the file.
 
-    Examples
-    --------
     >>> tree_of(Path("/data/sub-01/ses-1/ieeg/sub-01_ses-1_ieeg.edf")).as_posix()
     '/data'
     """

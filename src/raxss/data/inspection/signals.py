@@ -2,14 +2,14 @@
 
     an open recording -> blocks of samples, in bounded memory -> flat, railed, nan-run, line-noise, by channel
 
-Each rule asks how much of a channel is affected, wherever that lies: one long stretch, or many short ones that
+Each rule measures how much of a channel is affected, wherever that lies: one long stretch, or many short ones that
 add up. A warning says what was seen; whether a channel is bad is for a person to say.
-Next: front.py adds these to what the header told.
+Next: front.py adds these to the problems of the header.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -47,6 +47,13 @@ MOST_STRETCHES = (
     2000  # segments, times different rates, that are looked at; decoders take milliseconds for each
 )
 MOST = 1e30  # in any unit; no converter gives more, and its square still is a number
+KINDS = {  # code of a problem -> what messages say of the channels that have it
+    "nan-run": "with samples that are not numbers or beyond 1e30",
+    "beyond-limits": "with samples outside of the limits in the header",
+    "flat": "without any change for 5 s or a tenth of the time",
+    "railed": "cut off at the limits of the converter",
+    "line-noise": "with mostly mains hum, 50 or 60 Hz",
+}
 
 
 def inspect_signals(path: Path, root: Path) -> tuple[list[Problem], list[str]]:
@@ -90,7 +97,7 @@ def signal_problems(
                 samples = recording.read(places, segment=segment, start=start, stop=stop)
                 for place, row in zip(places, samples, strict=True):
                     looks[place].see(row)
-    return _summary(recording, looks)
+    return list(_summary(recording, looks))
 
 
 def _every(recording: Recording) -> int:
@@ -164,36 +171,23 @@ class _Look:
             rail.see(samples)
         self.hum.see(samples)
 
-    @property
-    def not_finite_share(self) -> float:
-        """Of all samples."""
-        return self.n_not_finite / max(self.n_samples, 1)
-
-    @property
-    def beyond_share(self) -> float:
-        """Of all samples, outside of the limits that the header gives; 0 if they are single peaks."""
-        share = self.n_beyond / max(self.n_samples, 1)
-        return share if share >= BEYOND_SHARE else 0.0
-
-    @property
-    def flat_share(self) -> float:
-        """Of all frames; 0 if neither long nor often."""
-        return self.flatness.share if self.flatness.is_long or self.flatness.share >= FLAT_SHARE else 0.0
-
-    @property
-    def railed_share(self) -> float:
-        """Of all samples, at the converter's limits or at extremes that come back too often to be peaks."""
+    def shares(self) -> list[float]:
+        """How much of a channel is affected, one number for each of `KINDS`; 0 if it is too little to matter."""
         low, high = self.rails
-        share = (low.n_stuck + high.n_stuck) / max(self.n_samples, 1)
-        if self.limits is None and not high.value - low.value >= MIN_LEVELS * self.step:
-            return 0.0
-        is_long = max(low.longest, high.longest) >= max(LONG_SECONDS * self.rate, RAILED_RUN)
-        return share if is_long or share >= RAILED_SHARE else 0.0
-
-    @property
-    def hum_share(self) -> float:
-        """Of the windows that were looked at; 0 if few."""
-        return self.hum.share if self.hum.share >= LINE_SHARE_OF_WINDOWS else 0.0
+        n_samples = max(self.n_samples, 1)
+        beyond, railed = self.n_beyond / n_samples, (low.n_stuck + high.n_stuck) / n_samples
+        is_railed = railed >= RAILED_SHARE
+        is_railed |= max(low.longest, high.longest) >= max(LONG_SECONDS * self.rate, RAILED_RUN)
+        if self.limits is None:  # extremes that come back too often to be peaks
+            is_railed &= bool(high.value - low.value >= MIN_LEVELS * self.step)
+        is_flat = self.flatness.share >= FLAT_SHARE or self.flatness.is_long
+        return [
+            self.n_not_finite / n_samples,
+            beyond if beyond >= BEYOND_SHARE else 0.0,
+            self.flatness.share if is_flat else 0.0,
+            railed if is_railed else 0.0,
+            self.hum.share if self.hum.share >= LINE_SHARE_OF_WINDOWS else 0.0,
+        ]
 
 
 class _Flatness:
@@ -297,23 +291,15 @@ def _runs(mask: NDArray[np.bool_], before: int) -> tuple[NDArray[np.int64], int]
     return lengths, int(lengths[-1]) if len(lengths) and ends[-1] == len(mask) else 0
 
 
-def _summary(recording: Recording, looks: Sequence[_Look]) -> list[Problem]:
+def _summary(recording: Recording, looks: Sequence[_Look]) -> Iterator[Problem]:
     """One problem a kind, with the channels that have it."""
-    kinds: list[tuple[str, str, Callable[[_Look], float]]] = [
-        ("nan-run", "with samples that are not numbers or beyond 1e30", lambda look: look.not_finite_share),
-        ("beyond-limits", "with samples outside of the limits in the header", lambda look: look.beyond_share),
-        ("flat", "without any change for 5 s or a tenth of the time", lambda look: look.flat_share),
-        ("railed", "cut off at the limits of the converter", lambda look: look.railed_share),
-        ("line-noise", "with mostly mains hum, 50 or 60 Hz", lambda look: look.hum_share),
-    ]
-    problems = []
-    for code, what, share_of in kinds:
-        shares = {place: share for place, look in enumerate(looks) if (share := share_of(look)) > 0}
-        if shares:
-            count = "1 channel" if len(shares) == 1 else f"{len(shares)} channels"
-            named = join_names(
-                f"{recording.channels[place].name!r} ({place}), {100 * share:.3g} %"
-                for place, share in shares.items()
-            )
-            problems.append(Problem(code, f"{display_name(recording.name)} has {count} {what}: {named}."))
-    return problems
+    by_kind = zip(KINDS.items(), zip(*(look.shares() for look in looks), strict=True), strict=False)
+    for (code, what), shares in by_kind:
+        named = [
+            f"{channel.name!r} ({place}), {100 * share:.3g} %"
+            for place, (channel, share) in enumerate(zip(recording.channels, shares, strict=True))
+            if share > 0
+        ]
+        if named:
+            count = "1 channel" if len(named) == 1 else f"{len(named)} channels"
+            yield Problem(code, f"{display_name(recording.name)} has {count} {what}: {join_names(named)}.")

@@ -23,8 +23,6 @@ JSON_BYTES = 2**22
 def read_table(path: Path, root: Path, *, most_rows: int = tables.MAX_TABLE_ROWS) -> Table:
     """A tab-separated table, as `raxss.data.tables` reads it; what that refuses is a problem with a code.
 
-    Examples
-    --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "channels.tsv"
     >>> _ = path.write_text("name\\ttype\\nG1\\tECOG\\n")
@@ -41,8 +39,6 @@ def read_table(path: Path, root: Path, *, most_rows: int = tables.MAX_TABLE_ROWS
 def read_json(path: Path, root: Path) -> dict[str, Any]:
     """A JSON object.
 
-    Examples
-    --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "ieeg.json"
     >>> _ = path.write_text('{"SamplingFrequency": 1000}')

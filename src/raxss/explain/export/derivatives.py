@@ -23,7 +23,7 @@ from raxss._core.atomic import PARTIAL, finish_files, json_ready, sha256_of, who
 from raxss._core.bounded import read_json
 from raxss._core.outputs import LOCK, output_lock
 from raxss._core.version import __version__
-from raxss.data.bids_tree import Run, Tree, is_bids_root, open_tree, runs_of, sidecar
+from raxss.data.bids_tree import BidsRun, Tree, is_bids_root, open_tree, runs_of, sidecar
 from raxss.data.formats.opening import files_of
 from raxss.errors import ConfigError, OutputError, RecordingError, display_name, join_names
 from raxss.explain.evidence import NOTE
@@ -125,7 +125,7 @@ class Derivatives:
 
     root: Path
     tree: Tree
-    runs: Mapping[str, Run]
+    runs: Mapping[str, BidsRun]
     model: Mapping[str, Any]
     class_: Any
     hashes: dict[str, dict[str, str]] = field(default_factory=dict)  # of a run's files, each file read once

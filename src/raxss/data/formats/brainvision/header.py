@@ -58,21 +58,11 @@ Fields = Mapping[str, str]
 
 @dataclass(frozen=True)
 class BrainVisionHeader:
-    """What a BrainVision header says, in which the decoder can trust.
+    """What a BrainVision header states, checked.
 
-    Attributes
-    ----------
-    data_file, marker_file
-        Where they really are, below the root; no marker file: None.
-    units
-        As written; a blank one is microvolts, as the format has it.
-    n_samples
-        A channel, from the size of the data file; a last frame that is not whole does not count.
-    segment_starts
-        First sample of each stretch without a gap, from the markers "New Segment"; always begins with 0.
-    segment_seconds
-        When each stretch began, in seconds after the first, from the dates of these markers; one without a
-        date is taken to follow the stretch before.
+    ``segment_starts`` are the first samples of stretches without a gap, from the markers "New Segment";
+    ``segment_seconds`` when they began after the first, from the dates of these markers. A stretch without a date
+    follows the one before.
     """
 
     data_file: Path
@@ -83,8 +73,8 @@ class BrainVisionHeader:
     orientation: str
     names: tuple[str, ...]
     resolutions: tuple[float, ...]
-    units: tuple[str, ...]
-    n_samples: int
+    units: tuple[str, ...]  # as written; a blank one is microvolts, as the format has it
+    n_samples: int  # a channel, from the size of the data file; only whole frames count
     segment_starts: tuple[int, ...] = (0,)
     segment_seconds: tuple[float, ...] = (0.0,)
 
@@ -244,7 +234,7 @@ def _binary_format(common: Fields, binary: Fields) -> str:
     if data_format == "ASCII":
         raise Refused(
             "not-supported",
-            "DataFormat is ASCII, whose decimal signs and columns cannot be told apart for certain. Export the "
+            "DataFormat is ASCII, whose decimal signs and columns are ambiguous. Export the "
             "recording as BINARY.",
         )
     if data_format != "BINARY":

@@ -44,8 +44,6 @@ def read_markers(
 ) -> list[Marker]:
     """Every marker of a file, none left out; a file that may be damaged is refused.
 
-    Examples
-    --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "a.vmrk"
     >>> first = "Brain Vision Data Exchange Marker File, Version 1.0"

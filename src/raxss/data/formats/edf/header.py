@@ -73,52 +73,29 @@ _DECIMAL = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 @dataclass(frozen=True)
 class EdfSignal:
-    """One signal of a file, as its header describes it.
-
-    Attributes
-    ----------
-    label, unit
-        Without padding; bytes that are not ASCII read as UTF-8 or Latin-1; control characters as ``?``.
-    n_samples
-        In one record.
-    offset
-        Bytes from the start of a record to its first sample of this signal.
-    is_annotations
-        Times and texts rather than samples.
-    """
+    """One signal of a file, as its header describes it; texts as of `text_of`, without padding."""
 
     label: str
     unit: str
     physical_min: float
     physical_max: float
-    n_samples: int
-    offset: int
-    is_annotations: bool
+    n_samples: int  # in one record
+    offset: int  # bytes from the start of a record to its first sample of this signal
+    is_annotations: bool  # times and texts rather than samples
 
 
 @dataclass(frozen=True)
 class EdfHeader:
-    """What a reader needs to know; nothing of the patient, the recording or the date is kept.
+    """What a reader needs to know; nothing of the patient, the recording or the date is kept."""
 
-    Attributes
-    ----------
-    kind
-        Continuous files are ``EDF``, ``BDF``, ``EDF+C``, ``BDF+C``; those that may have gaps end in ``+D``.
-    n_records
-        Whole records that can be read: declared and really there.
-    n_records_declared
-        As the header says; -1 where it says that it does not know.
-    runs
-        First record, the one after the last, and seconds of start of each stretch without a gap.
-    """
-
-    kind: str
-    n_records: int
-    n_records_declared: int
+    kind: str  # EDF, BDF, EDF+C, BDF+C: continuous; EDF+D, BDF+D: may have gaps
+    n_records: int  # whole ones that can be read: declared and really there
+    n_records_declared: int  # -1: the header says that it does not know
     record_seconds: float
     sample_bytes: Literal[2, 3]
     data_offset: int
     signals: tuple[EdfSignal, ...]
+    # of each stretch without a gap: its first record, the one after the last, and when it starts in seconds
     runs: tuple[tuple[int, int, float], ...] = ()
 
     @property
@@ -499,7 +476,7 @@ def _range_fault(
 
 
 def text_of(field: bytes) -> str:
-    """A text field without its padding and without control characters."""
+    """A text field without its padding: UTF-8 or else Latin-1; control characters read as ``?``."""
     field = field.rstrip(b" \0")
     try:
         text = field.decode("utf-8")

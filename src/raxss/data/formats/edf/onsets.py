@@ -73,8 +73,6 @@ def _gap_problems(
 def contiguous_runs(onsets: NDArray[np.float64], header: EdfHeader) -> list[tuple[int, int]]:
     """First record, and the one after the last, of each stretch without a gap.
 
-    Examples
-    --------
     >>> header = EdfHeader("EDF+D", 4, 4, 1.0, 2, 512, ())
     >>> contiguous_runs(np.array([0.0, 1.0, 3600.0, 3601.0]), header)
     [(0, 2), (2, 4)]

@@ -61,34 +61,16 @@ class WfdbSignal:
 
 @dataclass(frozen=True)
 class WfdbHeader:
-    """What the header of a WFDB record says.
-
-    Attributes
-    ----------
-    rate
-        Frames per second; a signal with several samples a frame has as many times that rate.
-    n_samples
-        Frames; None where the header leaves it to the size of the data.
-    signals
-        Of a record with segments: none.
-    n_signals
-        As the first line has it.
-    segments
-        Name and frames of each; ``~`` is a gap.
-    frames
-        That are read: declared, or else by the sizes of the data files. 0 before these were looked at.
-    parts
-        Segment's name -> its own header.
-    """
+    """What the header of a WFDB record states; of one with segments, their headers are ``parts``."""
 
     name: str
-    rate: float
-    n_samples: int | None
-    signals: tuple[WfdbSignal, ...] = ()
-    segments: tuple[tuple[str, int], ...] = ()
-    n_signals: int = 0
-    frames: int = 0
-    parts: Mapping[str, WfdbHeader] = field(default_factory=dict)
+    rate: float  # frames per second; a signal with several samples a frame has as many times that rate
+    n_samples: int | None  # frames; None where the header leaves it to the size of the data
+    signals: tuple[WfdbSignal, ...] = ()  # none of a record with segments
+    segments: tuple[tuple[str, int], ...] = ()  # name and frames of each; ~ is a gap
+    n_signals: int = 0  # as the first line has it
+    frames: int = 0  # that are read: declared, or by the sizes of the data files; 0 before these were checked
+    parts: Mapping[str, WfdbHeader] = field(default_factory=dict)  # by name of the segment
 
 
 def parse_header(path: Path, root: Path, problems: list[Problem]) -> WfdbHeader:

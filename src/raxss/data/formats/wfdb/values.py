@@ -65,8 +65,6 @@ def compare_first_values(signals: Sequence[WfdbSignal], found: Sequence[int]) ->
 def first_samples(raw: bytes, storage: str, count: int) -> NDArray[np.int64] | None:
     """The first ``count`` samples of a plain format, as the integers that are stored; None of other formats.
 
-    Examples
-    --------
     >>> first_samples(bytes([1, 0x20, 3]), "212", 2)
     array([  1, 515])
     """
