@@ -30,14 +30,13 @@ from raxss.benchmark.analyses.robustness import (
 )
 from raxss.benchmark.evaluation_set import views_of
 from raxss.benchmark.packed import read_run, runs_in
-from raxss.benchmark.result import RunResult
 from raxss.benchmark.runs import evaluated, is_done, plan_run
 from raxss.benchmark.study import Study
 from raxss.benchmark.table import Work, run_table
 from raxss.cli import app
 from raxss.errors import ConfigError, DataError
 from toys import SMALL, waves
-from unpacked import as_files, unpack
+from unpacked import as_files, made_result, unpack
 
 CPU = Work(device="cpu")
 STUDY = """
@@ -93,8 +92,8 @@ def test_several_weightings_at_once_are_what_the_model_says_with_each(fitted, sp
     model, _, test = fitted
     model.set_params(space=space, smoothing=smoothing)
     kinds = ["support", "uniform", "inverse", "shuffled", "random"]
-    told = weighed(model, test, kinds)
-    for kind, found in zip(kinds, told, strict=True):
+    text = weighed(model, test, kinds)
+    for kind, found in zip(kinds, text, strict=True):
         assert_allclose(found, model.set_params(weighting=kind).predict_proba(test), atol=1e-12)
     model.set_params(weighting="support", space="signal", smoothing=0.0)
 
@@ -277,13 +276,9 @@ def test_a_probe_changes_the_hash_and_its_absence_does_not(view, tmp_path):
 
 
 def test_answers_are_read_back_to_the_bit_and_damage_is_noticed(tmp_path, rng):
-    result = RunResult(
-        dataset="d", system="s", seed=1, config_hash="ab", classes=("a", "b"), names=("x", "y"), labels=("a", "b"),
-        groups=("x", "y"), probabilities=rng.random((2, 2)),
-    )  # fmt: skip
-    answer = Evaluation(
-        settings={"level": 0.1, "t": None}, probabilities=rng.random((2, 2)), validation={"auc": 1.0}
-    )
+    result = made_result(("a", "b"), rng.random((2, 2)), classes=("a", "b"), names=("x", "y"))
+    settings = {"level": 0.1, "t": None}
+    answer = Evaluation(settings=settings, probabilities=rng.random((2, 2)), validation={"auc": 1.0})
     place = tmp_path / "one.json"
     EvaluatedRun(result=result, evaluations=(answer,)).write(place)
     back = EvaluatedRun.read(place)
@@ -317,14 +312,14 @@ def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished")
     (folder / "study.toml").write_text(textwrap.dedent(STUDY))
     where = folder / "study.toml", "--out", folder / "out"
-    told = {"reweigh": run("reweigh", *where), "robustness": run("robustness", *where, "--seeds", 1)}
-    return told, folder / "study.toml", folder / "out"
+    text = {"reweigh": run("reweigh", *where), "robustness": run("robustness", *where, "--seeds", 1)}
+    return text, folder / "study.toml", folder / "out"
 
 
 def test_a_study_is_reweighed(finished):
-    told, _, out = finished
-    assert told["reweigh"].exit_code == 0, told["reweigh"].output
-    assert "4 results, 0 failed, 0 not run yet" in told["reweigh"].output
+    response, _, out = finished
+    assert response["reweigh"].exit_code == 0, response["reweigh"].output
+    assert "4 results, 0 failed, 0 not run yet" in response["reweigh"].output
     answers = pd.read_csv(out / "reweighting" / "answers.csv")
     assert set(answers["system"]) == {"recommended", "sss"}  # all-positive weighs no windows
     setting = ["space", "exclusion", "weighting", "temperature", "pooling", "smoothing"]
@@ -357,9 +352,11 @@ def test_the_difference_of_the_page_is_that_of_the_answers(finished):
 
 
 def test_a_study_is_spoiled(finished):
-    told, _, out = finished
-    assert told["robustness"].exit_code == 0, told["robustness"].output
-    assert "8 results, 0 failed, 8 not run yet" in told["robustness"].output  # four fits a system and seed
+    response, _, out = finished
+    assert response["robustness"].exit_code == 0, response["robustness"].output
+    assert (
+        "8 results, 0 failed, 8 not run yet" in response["robustness"].output
+    )  # four fits a system and seed
     answers = pd.read_csv(out / "robustness" / "answers.csv")
     n_conditions = len(conditions_at_test()) + 3
     assert len(answers[answers["system"] == "recommended"]) == 2 * n_conditions  # weights
@@ -428,9 +425,9 @@ def test_a_narrower_run_leaves_the_rest_and_the_page_has_what_is_done(finished, 
 def test_a_fit_that_fails_is_told_and_the_others_go_on(tmp_path):
     text = textwrap.dedent(STUDY).replace("width = 3", "widht = 3")
     (tmp_path / "study.toml").write_text(text)
-    told = run("reweigh", tmp_path / "study.toml", "--out", tmp_path / "out", "--seeds", "1")
-    assert told.exit_code == 1
-    assert "1 results, 1 failed, 2 not run yet" in told.output
+    response = run("reweigh", tmp_path / "study.toml", "--out", tmp_path / "out", "--seeds", "1")
+    assert response.exit_code == 1
+    assert "1 results, 1 failed, 2 not run yet" in response.output
     page = (tmp_path / "out" / "reweighting" / "README.md").read_text()
     assert "widht" in page
     (error,) = (tmp_path / "out" / "reweighting").rglob("*.error.json")
@@ -439,9 +436,9 @@ def test_a_fit_that_fails_is_told_and_the_others_go_on(tmp_path):
 
 def test_systems_without_windows_cannot_be_asked(finished, tmp_path):
     _, study, _ = finished
-    told = run("robustness", study, "--out", tmp_path, "--only", "all-positive")
-    assert isinstance(told.exception, ConfigError)
-    assert "'all-positive' gives windows no weights" in str(told.exception)
+    response = run("robustness", study, "--out", tmp_path, "--only", "all-positive")
+    assert isinstance(response.exception, ConfigError)
+    assert "'all-positive' gives windows no weights" in str(response.exception)
     alone = Study.from_toml('systems = ["gru", "rocket"]\n[dataset]\ndata = "synthetic"')
     with pytest.raises(ConfigError, match=r"none of the study's systems \(gru, rocket\)"):
         of_kinds(alone, ["windows"])

@@ -110,13 +110,13 @@ def test_a_worker_that_dies_in_the_middle_changes_nothing(serial, tmp_path, engi
         pytest.importorskip("ray")
     study, whole = serial
     out, mark = tmp_path / "out", tmp_path / "died"
-    told = subprocess.run(
+    response = subprocess.run(
         command(study, out, "--engine", engine, "--workers", "2"),
         capture_output=True,
         text=True,
         env={**os.environ, "DIE_ONCE": str(mark)},
     )
-    assert told.returncode == 0, told.stderr
+    assert response.returncode == 0, response.stderr
     assert mark.exists()
     assert cells_in(out) == cells_in(whole)
     assert figures_in(out) == figures_in(whole)
@@ -131,9 +131,9 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(serial, tmp_path
     while not loose_cells(out) and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate()
-    assert process.returncode == 130, told
-    assert "the same command goes on" in told
+    _, message = process.communicate()
+    assert process.returncode == 130, message
+    assert "the same command goes on" in message
     assert len(loose_cells(out)) < 6
     subprocess.run(command(study, out), check=True, capture_output=True)
     assert cells_in(out) == cells_in(whole)

@@ -176,8 +176,8 @@ def test_the_papers_study_is_the_papers_protocol():
     assert (alone.split.kind, alone.split.by) == ("per-centre", "channel")
     assert unseen.split.kind == "leave-one-out"
     paper = study.compared()["raxss-pearson"].parameters(everything.windows, training=study.training)
-    told = {name: paper[name] for name in ("batch_size", "max_epochs", "lr", "n_neighbors", "exclusion")}
-    assert told == {"batch_size": 8192, "max_epochs": 50, "lr": 3e-4, "n_neighbors": 10, "exclusion": 0}
+    text = {name: paper[name] for name in ("batch_size", "max_epochs", "lr", "n_neighbors", "exclusion")}
+    assert text == {"batch_size": 8192, "max_epochs": 50, "lr": 3e-4, "n_neighbors": 10, "exclusion": 0}
 
 
 BAD = {

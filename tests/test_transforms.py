@@ -340,8 +340,8 @@ def test_labels_are_shuffled_among_the_classes_that_are_asked_for(tmp_path):
     manifest = nights(tmp_path, "south", classes=("ill", "well", "odd"), rate=50.0, n_patients=12)
     text = SHUFFLED.replace("shuffled", 'classes = ["ill", "well"]\nshuffled')
     _, shuffled = opened(tmp_path, text)
-    asked = {item.name for item in read_manifest(manifest) if item.label != "odd"}
-    assert set(shuffled.names) == asked
+    requested = {item.name for item in read_manifest(manifest) if item.label != "odd"}
+    assert set(shuffled.names) == requested
     assert Counter(shuffled.labels) == {"ill": 8, "well": 8}
 
 

@@ -5,6 +5,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import numpy as np
+
 from raxss._core.atomic import write_json
 from raxss.benchmark.analyses.evaluation import EvaluatedRun
 from raxss.benchmark.packed import PACKED, facts_of, read_run, runs_in, trials_in
@@ -56,3 +58,21 @@ def _json_of(result):
     evaluations = getattr(result, "evaluations", ())
     told = [[dict(item.settings), item.probabilities.tolist(), dict(item.validation)] for item in evaluations]
     return json.dumps([own.to_json(), told])
+
+
+def made_result(labels, probabilities, *, names=None, groups=None, **entries):
+    """A result of two classes or more; of two the positive one is the first, unless ``positive`` is given."""
+    probabilities = np.asarray(probabilities, dtype=float)
+    classes = entries.get("classes", ("yes", "no"))
+    names = tuple(f"s{k}" for k in range(len(probabilities))) if names is None else tuple(map(str, names))
+    facts = {
+        "dataset": "toy",
+        "system": "sss",
+        "seed": 1,
+        "config_hash": "ab12",
+        "classes": classes,
+        "positive": classes[0] if len(classes) == 2 else None,
+    }
+    groups = names if groups is None else tuple(map(str, groups))
+    about = {"names": names, "labels": tuple(labels), "groups": groups, "probabilities": probabilities}
+    return RunResult(**facts | about | entries)
