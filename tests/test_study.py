@@ -222,7 +222,7 @@ BAD = {
         '[split]\nkind = "leave-one-out"\nby = "patient"',
         "split.by = 'patient' does not go",
     ),
-    "centres for nothing": ('[split]\nonly = ["NIH"]', "kind = 'single' does not ask for"),
+    "centres for nothing": ('[split]\nonly = ["NIH"]', "kind = 'single' does not use"),
     "pooling without a stride": ('[preparation]\npool = "24"', "preparation.pool is '24'; .*'24/12'"),
     "a rate in words": ('[preparation]\nrate = "fast"', "preparation.rate is 'fast'"),
     "pooling and a rate": ('[preparation]\npool = "24/12"\nrate = 250', "24/12 and resampling to 250 Hz"),
