@@ -568,11 +568,11 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, rng):
 # While it runs ------------------------------------------------------------------------------------------------
 
 
-def test_the_board_shows_names_as_they_are():
-    board = LiveTable("a [/x] b :smile:", {"[red]sss[/]": 2, "c [/y]": 1})
-    board.count("c [/y]", failed=True)
+def test_the_live_table_shows_names_as_they_are():
+    progress = LiveTable("a [/x] b :smile:", {"[red]sss[/]": 2, "c [/y]": 1})
+    progress.count("c [/y]", failed=True)
     console = Console(width=100)
     with console.capture() as drawn:
-        console.print(board._drawn())
+        console.print(progress._drawn())
     for name in ("a [/x] b :smile:", "[red]sss[/]", "c [/y]", "0 of 3 done"):
         assert name in drawn.get()

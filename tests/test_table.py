@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 
 from raxss._core.outputs import output_lock
 from raxss._core.store import seal_of
-from raxss.benchmark import live_table as board
+from raxss.benchmark import live_table
 from raxss.benchmark.live_table import LiveTable
 from raxss.benchmark.packed import PACKED, facts_of, read_run, trials_in
 from raxss.benchmark.result import RunResult
@@ -206,18 +207,31 @@ def test_a_packed_study_is_one_file_and_goes_on_where_it_was(study, finished, tm
     assert (out / PACKED).read_bytes() == before
 
 
-def test_a_packed_cell_that_was_changed_is_noticed_and_redone(study, finished, tmp_path, caplog):
-    out = tmp_path / "out"
-    shutil.copytree(finished[1], out)
-    whole = cells_in(out)
+def change_packed(out):
+    """Change one prediction of the packed file."""
     table = pq.read_table(out / PACKED)
     rows = table.to_pylist()
     changed = next(row for row in rows if "linear-2" in row["cell"] and row["series"])
     changed["p_0"] += 1e-12
     pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), out / PACKED)
+
+
+def cut_file(out):
+    """Cut the file of one result short."""
+    unpack(out)
+    damaged = out / next(place for place in cells_in(out) if "linear-2" in place.name)
+    damaged.write_bytes(damaged.read_bytes()[:300])
+
+
+@pytest.mark.parametrize("damage", [change_packed, cut_file])
+def test_a_damaged_result_is_noticed_and_computed_again(study, finished, tmp_path, caplog, damage):
+    out = tmp_path / "out"
+    shutil.copytree(finished[1], out)
+    whole = cells_in(out)
+    damage(out)
     outcome = run_table(Study.read(study), out, work=Work(device="cpu"))
     assert outcome.n_run == 1
-    assert "cannot be read as the result of a run" in caplog.text
+    assert re.search(r"'sss-linear-2-\w+\.json' cannot be read as the result of a run", caplog.text)
     assert cells_in(out) == whole
 
 
@@ -229,19 +243,6 @@ def test_a_packed_file_that_was_cut_short_is_refused(study, finished, tmp_path):
     assert response.exit_code == 1
     assert isinstance(response.exception, DataError)
     assert "cells.parquet" in str(response.exception)
-
-
-def test_a_result_that_was_cut_short_is_noticed_and_redone(study, finished, tmp_path, caplog):
-    out = tmp_path / "out"
-    shutil.copytree(finished[1], out)
-    unpack(out)
-    whole = cells_in(out)
-    damaged = out / next(place for place in whole if "linear-2" in place.name)
-    damaged.write_bytes(damaged.read_bytes()[:300])
-    outcome = run_table(Study.read(study), out, work=Work(device="cpu"))
-    assert outcome.n_run == 1
-    assert f"'{damaged.name}' cannot be read as the result of a run" in caplog.text
-    assert cells_in(out) == whole
 
 
 def test_a_seed_that_fails_is_told_and_the_others_go_on(study, tmp_path, monkeypatch):
@@ -271,22 +272,19 @@ def test_a_seed_that_fails_is_told_and_the_others_go_on(study, tmp_path, monkeyp
     assert not any(row["error"] for row in rows_in(out))
 
 
-def test_a_fit_that_was_stopped_is_not_a_result(study, tmp_path, monkeypatch):
+def test_a_run_that_is_stopped_keeps_no_half_fit_and_leaves_a_table_of_what_is_done(
+    study, tmp_path, monkeypatch
+):
     out = tmp_path / "out"
+    assert run(study, "--out", out, "--only", "all-positive").exit_code == 0
+    done = cells_in(out)
+    shutil.rmtree(out / "plots")
+    (out / "results.csv").unlink()
     monkeypatch.setenv("STOP", "1")
     response = run(study, "--out", out)  # the estimator itself keeps the best so far
     assert response.exit_code == 130
     assert "the same command goes on" in response.output
-    assert cells_in(out) == {}
-
-
-def test_a_run_that_is_stopped_leaves_a_table_of_what_is_done(study, tmp_path, monkeypatch):
-    out = tmp_path / "out"
-    assert run(study, "--out", out, "--only", "all-positive").exit_code == 0
-    shutil.rmtree(out / "plots")
-    (out / "results.csv").unlink()
-    monkeypatch.setenv("STOP", "1")
-    assert run(study, "--out", out).exit_code == 130
+    assert cells_in(out) == done
     assert {row["system"] for row in rows_in(out)} == {"all-positive"}
     assert (out / "README.md").exists()
 
@@ -518,20 +516,20 @@ def test_a_new_network_of_a_few_lines_joins_a_study(tmp_path, monkeypatch):
     assert int(rows["sss-spectrum"]["n_parameters"]) == 130 + 66 * 8 + 9
 
 
-def test_the_board_counts_and_guesses_the_time_left():
+def test_the_live_table_counts_and_estimates_the_time_left():
     times = iter([0.0, 30.0])
-    text = LiveTable("cells", {"sss": 4, "gru": 2}, {"sss": 1}, n_workers=2, now=lambda: next(times))
-    assert text.summary() == "1 of 6 done, 2 running, 0 failed"
-    text.count("sss")
-    text.count("gru", failed=True)
-    assert text.summary() == "2 of 6 done, 2 running, 1 failed, about 0:00:45 left"  # 3 more, 15 s each
+    progress = LiveTable("runs", {"sss": 4, "gru": 2}, {"sss": 1}, n_workers=2, now=lambda: next(times))
+    assert progress.summary() == "1 of 6 done, 2 running, 0 failed"
+    progress.count("sss")
+    progress.count("gru", failed=True)
+    assert progress.summary() == "2 of 6 done, 2 running, 1 failed, about 0:00:45 left"  # 3 more, 15 s each
 
 
-def test_the_board_is_drawn_on_a_terminal_and_nowhere_else(monkeypatch, capsys):
+def test_the_live_table_is_drawn_on_a_terminal_and_nowhere_else(monkeypatch, capsys):
     with LiveTable("cells", {"sss": 1}) as quiet:
         quiet.count("sss")
     assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr(board.sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(live_table.sys.stderr, "isatty", lambda: True, raising=False)
     with LiveTable("cells", {"sss [b]": 1}) as drawn:
         drawn.count("sss [b]", failed=True)
     response = capsys.readouterr()
