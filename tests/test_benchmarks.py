@@ -491,7 +491,7 @@ def test_the_network_beside_its_plain_layers_has_a_table_with_ratios():
     assert f"| {common.number(results['ratio']['evaluation'])} " in text
 
 
-def test_what_a_gpu_measured_is_told_with_ratios_and_floors():
+def test_what_a_gpu_measured_is_reported_with_ratios_and_floors():
     """The figures are made up, since most machines have no GPU; their names are those of retrieval_gpu.py."""
     results = {
         "ours_ms": 2.0, "torch_tf32_ms": 29.0, "torch_float64_ms": 90.0, "end_to_end_ms": 12.0,

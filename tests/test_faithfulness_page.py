@@ -178,7 +178,7 @@ def test_an_index_begins_with_what_was_written_by_hand_and_has_controls_once(fou
     assert "| [data two](two/README.md) | sss |" in page
 
 
-def test_bounds_that_differ_because_of_the_number_of_classes_are_all_told(found, tmp_path):
+def test_bounds_that_differ_because_of_the_number_of_classes_are_all_listed(found, tmp_path):
     four = replace(found, about={**found.about, "classes": ["a", "b", "c", "d"]})
     write_faithfulness({"four": four}, out=tmp_path, title="t", controls={BLANK: found})
     rules = (tmp_path / "README.md").read_text().split("## Rules")[1]

@@ -204,12 +204,12 @@ def test_what_is_missing_is_counted_and_named(page):
     assert "- watch, watch: rocket, seeds 1, 2, 3: failed: TrainingError: the loss is nan (3)" in missing
 
 
-def test_of_two_studies_of_a_dataset_the_larger_is_shown_and_that_is_told(page):
+def test_of_two_studies_of_a_dataset_the_larger_is_shown_and_the_other_named(page):
     assert "- early has bonn too (3 fits); here it is from bonn (9 fits)." in page
 
 
 @pytest.mark.parametrize(("folder", "close"), [("bonn", set()), ("cut", {"sss"})])
-def test_a_lead_whose_interval_has_0_in_it_is_told(results, page, folder, close):
+def test_a_lead_whose_interval_has_0_in_it_is_reported(results, page, folder, close):
     table = pd.read_csv(results / folder / "comparisons.csv")
     table = table[(table["reference"] == "recommended") & (table["metric"] == "auc")]
     assert set(table.loc[table["high"] >= 0, "system"]) == close
@@ -217,7 +217,7 @@ def test_a_lead_whose_interval_has_0_in_it_is_told(results, page, folder, close)
     assert set(re.findall(r"([a-z-]+) [+−][\d.]+ \(", text)) == close
 
 
-def test_where_ours_stands_is_said_by_name_and_number(results, page):
+def test_the_rank_of_ours_is_given_by_name_and_number(results, page):
     standing = section(page, "### Where recommended stands")
     best = mean_of(results, "bonn", "recommended", "auc")[0]
     assert f"- bonn: recommended has the highest mean AUC, {best:.3f}." in standing
@@ -252,7 +252,7 @@ def test_ranks_are_over_datasets_of_systems_that_all_have(results, page):
     assert "![Critical differences](plots/critical-difference.png)" in text
 
 
-def test_variants_are_told_with_their_distance_from_the_base(results, page):
+def test_variants_are_listed_with_their_difference_from_the_base(results, page):
     text = section(page, "## Variants")
     around = section(text, "### Around recommended")
     found = {row[0]: row for row in rows(around)}
@@ -355,7 +355,7 @@ def test_a_table_of_an_earlier_raxss_is_refused_by_name(tmp_path):
         write_overview(tmp_path)
 
 
-def test_a_study_whose_files_lie_elsewhere_is_told_and_its_results_are_shown(tmp_path, caplog):
+def test_a_study_with_absent_files_is_reported_and_its_results_are_shown(tmp_path, caplog):
     write_study(tmp_path, "mine", {"sss": 1.0}, requested=["sss", "gru"])
     copy = tmp_path / "mine" / "study.toml"
     copy.write_text('extensions = ["network.py"]\n' + copy.read_text())

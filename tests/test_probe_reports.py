@@ -127,7 +127,7 @@ def test_one_sample_and_one_window_of_exclusion_have_uniform_weights_of_their_ow
     assert (table["difference"] == 0).all()  # in each block all weights do equally well
 
 
-def test_weights_that_know_something_are_said_to_carry_information(compared):
+def test_informative_weights_are_called_informative(compared):
     text = sentences(compared, "auc")
     assert len(text) == 3  # two exclusions, and the count of all settings
     assert (
@@ -148,7 +148,7 @@ def test_of_weights_whose_twin_does_as_well_no_information_is_shown():
     assert "0 do better than uniform weights, 0 do worse; 0 do better than their inverted twins" in text[-1]
 
 
-def test_what_the_fitted_weights_do_is_said_with_its_interval(planted):
+def test_the_effect_of_the_fitted_weights_has_its_interval(planted):
     without = tables_of(planted, n_resamples=500)["without-weights"]
     assert fitted_sentence(without, "auc") == "As fitted, its weights are uniform."
     other = without.assign(difference=-0.02, low=-0.03, high=0.01)
@@ -191,7 +191,7 @@ def test_ties_go_to_the_lower_brier_score_and_then_to_equal_weights():
     assert unjudged.evaluations[pick(unjudged, "auc")].settings["weighting"] == "uniform"
 
 
-def test_what_was_chosen_is_told_with_what_it_gives_on_test():
+def test_what_was_chosen_is_reported_with_its_test_score():
     def judged(question):
         return {"auc": 0.9 if question["weighting"] == "support" else 0.5, "brier": 0.2}
 
@@ -218,7 +218,7 @@ def test_the_same_answers_give_the_same_files(planted, tmp_path):
         assert first.read_bytes() == second.read_bytes(), first.name
 
 
-def test_names_are_no_markup_and_failures_are_told(tmp_path):
+def test_names_are_no_markup_and_failures_are_reported(tmp_path):
     strange = reweighed(informative, dataset="a|b <i>", system="=1+1")
     error = {
         "dataset": "a|b <i>",

@@ -98,7 +98,7 @@ def test_several_weightings_at_once_are_what_the_model_says_with_each(fitted, sp
     model.set_params(weighting="support", space="signal", smoothing=0.0)
 
 
-def test_a_gate_is_asked_for_only_where_it_is_used(rng):
+def test_a_gate_is_required_only_where_it_is_used(rng):
     series = waves(rng, 18)
     settings = {"weighting": "gated", "series_loss_weight": 1.0, "n_neighbors": 3}
     model = RAxSSClassifier(**SMALL | settings).fit(series[:12], validation=series[12:])
@@ -172,7 +172,7 @@ def test_weights_cannot_save_a_series_whose_spoiled_windows_are_the_ones_that_ag
 # Probes
 
 
-def test_the_answer_to_a_condition_is_the_prediction_of_spoiled_series(fitted):
+def test_the_evaluation_of_a_condition_is_the_prediction_of_spoiled_series(fitted):
     model, _, test = fitted
     conditions = (("clean", 0.0), ("mixed", 0.35), ("noise", 5.0), ("shortened", 0.5))
     answers = Robustness(conditions=conditions).evaluate(evaluated_on(fitted))
@@ -186,7 +186,7 @@ def test_the_answer_to_a_condition_is_the_prediction_of_spoiled_series(fitted):
         assert_allclose(answer.probabilities, expected, atol=1e-12)
 
 
-def test_a_model_with_equal_weights_answers_once_a_condition(fitted):
+def test_a_model_with_equal_weights_has_one_evaluation_a_condition(fitted):
     model, _, _ = fitted
     model.set_params(weighting="uniform")
     answers = Robustness().evaluate(evaluated_on(fitted))
@@ -197,7 +197,7 @@ def test_a_model_with_equal_weights_answers_once_a_condition(fitted):
     assert {answer.settings["weights"] for answer in answers} == {"own"}
 
 
-def test_the_conditions_are_those_that_were_asked_for():
+def test_the_conditions_are_those_of_the_specification():
     shares = (0.05, 0.1, 0.2, 0.35, 0.5)
     for kind in ("drift", "line noise", "pops", "dropouts", "mixed"):
         assert LEVELS[kind] == shares
@@ -210,7 +210,7 @@ def test_the_conditions_are_those_that_were_asked_for():
         Robustness(conditions=(("dirft", 0.1),))
 
 
-def test_every_setting_is_answered_for_test_and_judged_on_validation(fitted):
+def test_every_setting_is_evaluated_on_test_and_validation(fitted):
     model, validation, test = fitted
     cross = Cross(temperatures=(0.05, 0.5), smoothings=(0.0, 0.3))
     answers = Reweighting(cross=cross).evaluate(evaluated_on(fitted))
@@ -275,7 +275,7 @@ def test_a_probe_changes_the_hash_and_its_absence_does_not(view, tmp_path):
 # Files
 
 
-def test_answers_are_read_back_to_the_bit_and_damage_is_noticed(tmp_path, rng):
+def test_evaluations_are_read_back_to_the_bit_and_damage_is_noticed(tmp_path, rng):
     result = made_result(("a", "b"), rng.random((2, 2)), classes=("a", "b"), names=("x", "y"))
     settings = {"level": 0.1, "t": None}
     answer = Evaluation(settings=settings, probabilities=rng.random((2, 2)), validation={"auc": 1.0})
@@ -335,7 +335,7 @@ def test_a_study_is_reweighed(finished):
     assert str(out.parent) not in page
 
 
-def test_the_difference_of_the_page_is_that_of_the_answers(finished):
+def test_the_difference_of_the_page_is_that_of_the_evaluations(finished):
     _, _, out = finished
     answers = pd.read_csv(out / "reweighting" / "answers.csv")
     compared = pd.read_csv(out / "reweighting" / "comparisons.csv")
@@ -369,14 +369,14 @@ def test_a_study_is_spoiled(finished):
     assert (out / "robustness" / "plots" / "synthetic.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_a_fit_that_is_asked_is_the_fit_of_the_table(finished, tmp_path):
+def test_an_evaluated_fit_is_the_fit_of_the_table(finished, tmp_path):
     _, study, out = finished
     table = run_table(Study.read(study), tmp_path, work=CPU, only=["sss"], seeds=[1])
     (place,) = [cell for cell in runs_in(out / "reweighting") if cell.match("sss-1-*.json")]
     assert_array_equal(read_run(place, EvaluatedRun).result.probabilities, table.results[0].probabilities)
 
 
-def test_what_was_lost_is_answered_again_with_the_same_bytes(finished, tmp_path):
+def test_what_was_lost_is_evaluated_again_with_the_same_bytes(finished, tmp_path):
     _, study, out = finished
     for analysis in ("reweighting", "robustness"):
         before = files_in(out / analysis)
@@ -422,7 +422,7 @@ def test_a_narrower_run_leaves_the_rest_and_the_page_has_what_is_done(finished, 
     assert "done  synthetic, sss, seed 2" in listed
 
 
-def test_a_fit_that_fails_is_told_and_the_others_go_on(tmp_path):
+def test_a_fit_that_fails_is_reported_and_the_others_go_on(tmp_path):
     text = textwrap.dedent(STUDY).replace("width = 3", "widht = 3")
     (tmp_path / "study.toml").write_text(text)
     response = run("reweigh", tmp_path / "study.toml", "--out", tmp_path / "out", "--seeds", "1")
@@ -434,7 +434,7 @@ def test_a_fit_that_fails_is_told_and_the_others_go_on(tmp_path):
     assert json.loads(error.read_text())["system"] == "sss"
 
 
-def test_systems_without_windows_cannot_be_asked(finished, tmp_path):
+def test_systems_without_windows_cannot_be_evaluated(finished, tmp_path):
     _, study, _ = finished
     response = run("robustness", study, "--out", tmp_path, "--only", "all-positive")
     assert isinstance(response.exception, ConfigError)
@@ -444,7 +444,7 @@ def test_systems_without_windows_cannot_be_asked(finished, tmp_path):
         of_kinds(alone, ["windows"])
 
 
-def test_a_cell_with_a_probe_is_done_when_its_answers_are_there(view, tmp_path):
+def test_a_cell_with_a_probe_is_done_when_its_evaluations_are_there(view, tmp_path):
     study, whole = view
     cell = plan_run(study, whole, study.compared()["sss"], 1, tmp_path, probe=Reweighting())
     assert not is_done(cell)

@@ -222,7 +222,7 @@ def test_pooled_figures_are_those_of_all_predictions_at_once(tmp_path, rng):
     assert "Each series is tested once." in page
 
 
-def test_series_that_were_tested_twice_are_told(tmp_path, study):
+def test_series_that_were_tested_twice_are_reported(tmp_path, study):
     page = written(tmp_path, *study)
     pooled = pd.read_csv(tmp_path / "pooled.csv")
     assert (pooled["n_predictions"] > pooled["n_series"]).all()
@@ -279,7 +279,7 @@ def test_the_trivial_baseline_is_what_calling_all_positive_gives(tmp_path, rng):
     assert "Shares there: yes 25.0 %, no 75.0 %." in page
 
 
-def test_f1_over_some_classes_is_in_every_table_and_told(tmp_path, rng):
+def test_f1_over_some_classes_is_in_every_table_and_described(tmp_path, rng):
     classes = ("AF", "noisy", "normal", "other")
     wanted = ("normal", "AF", "other")
     results = [
@@ -313,7 +313,7 @@ def test_f1_over_some_classes_is_in_every_table_and_told(tmp_path, rng):
 SHUFFLED = {"shuffled": True, "seed": 7}
 
 
-def test_shuffled_labels_are_told_loudly_and_rank_nobody(tmp_path, rng):
+def test_shuffled_labels_are_reported_and_not_ranked(tmp_path, rng):
     results = [
         cell(rng, name, seed=seed, strength=0.0, dataset=dataset, changes=changes)
         for name in ("sss", "gru")
@@ -364,7 +364,7 @@ def test_a_system_that_finds_what_is_not_there_is_named(tmp_path, rng):
     assert set(rows.loc[rows["reference"] != "chance", "reference"]) == {"sss"}
 
 
-def test_what_was_done_to_the_data_is_told(tmp_path, rng):
+def test_what_was_done_to_the_data_is_reported(tmp_path, rng):
     names = {"F": "focal", "N": "nonfocal"}
     bonn = {"centre": "Bonn", "data": "bonn", "classes": ["F", "N"], "rename": names}
     bern = {"centre": "bern", "data": "bern", "classes": [], "rename": {}}
@@ -388,7 +388,7 @@ def test_a_leaky_split_is_called_so(tmp_path, rng):
     assert "eaky" not in written(tmp_path, [cell(rng)])
 
 
-def test_few_groups_are_told_and_fewer_have_no_interval(tmp_path, rng):
+def test_few_groups_are_reported_and_fewer_have_no_interval(tmp_path, rng):
     page = written(tmp_path, [cell(rng, item, tested=range(24)) for item in ("sss", "gru")])
     assert "toy: exact intervals. With 12 groups they are rough" in page
     page = written(tmp_path, [cell(rng, item, tested=range(10)) for item in ("sss", "gru")])

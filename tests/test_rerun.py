@@ -160,7 +160,7 @@ def test_of_one_seed_only_the_same_figure_passes():
     assert off.verdict() == "differs by +0.0100; of one seed there is no deviation to judge that by"
 
 
-def test_the_committed_settings_win_over_todays_and_that_is_told(committed):
+def test_the_committed_settings_win_over_todays_with_a_note(committed):
     copy = committed / "study.toml"
     copy.write_text(copy.read_text().replace("n_trees = 10", "n_trees = 11"))
     response = run(committed, "trees", 1)
@@ -194,7 +194,7 @@ def test_a_cell_under_old_names_comes_out_again_without_a_warning(committed):
     assert (again.same, again.farthest) == (True, 0.0)
 
 
-def test_what_differs_in_device_and_versions_is_told(committed):
+def test_what_differs_in_device_and_versions_is_reported(committed):
     place = place_of(committed, "trees", 3).with_suffix(".facts.json")
     facts = json.loads(place.read_text()) | {"torch": "1.0.0", "device": "NVIDIA H200"}
     del facts["scipy"]
@@ -221,12 +221,12 @@ def test_another_split_is_no_repetition(committed):
         ({"dataset": "synthetics"}, "no result of the dataset 'synthetics'; did you mean 'synthetic'"),
     ],
 )
-def test_what_is_not_in_the_folder_is_answered_with_what_is(finished, requested, message):
+def test_what_is_not_in_the_folder_is_refused_with_what_is(finished, requested, message):
     with pytest.raises(ConfigError, match=message):
         rerun(finished, **{"system": "trees", "seed": 1} | requested)
 
 
-def test_a_folder_without_its_study_asks_for_it_and_takes_it(committed, tmp_path):
+def test_a_folder_without_its_study_requires_it(committed, tmp_path):
     (committed / "study.toml").rename(tmp_path / "mine.toml")
     with pytest.raises(ConfigError, match=r"'committed' has no copy of its study.*--study"):
         rerun(committed, "trees", 1)
@@ -234,7 +234,7 @@ def test_a_folder_without_its_study_asks_for_it_and_takes_it(committed, tmp_path
     assert response.exit_code == 0, response.output
 
 
-def test_a_copy_whose_files_lie_elsewhere_asks_for_the_original(committed):
+def test_a_copy_with_absent_files_requires_the_original(committed):
     copy = committed / "study.toml"
     copy.write_text('extensions = ["network.py"]\n' + copy.read_text())
     with pytest.raises(ConfigError, match=r"'network.py' is not there.*This is a copy.*--study"):

@@ -462,7 +462,7 @@ def test_a_system_that_chooses_nothing_learns_from_the_validation_part_too(data)
 
 
 @pytest.mark.parametrize("setting", ["patience = 3", 'calibration = "isotonic"', 'temperature = "learned"'])
-def test_a_variant_that_asks_the_validation_part_does_not_learn_from_it(data, setting):
+def test_a_variant_that_uses_the_validation_series_is_not_trained_on_them(data, setting):
     text = f'[system.other]\nbase = "recommended"\n{setting}\n[system.same]\nbase = "recommended"\nlr = 0.1'
     other, same = (cell(data, name, text=text) for name in ("other", "same"))
     assert same.system.learns_from_all(same.settings)

@@ -380,7 +380,7 @@ def test_an_extension_is_imported_once_and_again_when_it_has_changed(tmp_path):
 
 
 @pytest.mark.usefixtures("_no_extension_stays")
-def test_names_that_an_extension_brings_are_asked_for_once_it_is_imported(tmp_path):
+def test_names_of_an_extension_are_checked_once_it_is_imported(tmp_path):
     (tmp_path / "mine.py").write_text(textwrap.dedent(EXTENSION.format(answer=1)))
     text = '{}extensions = ["mine.py"]\n[dataset]\ndata = "synthetic"\n[system.mine]\nbase = "sss"\nbackbone = "{}"'
     study = Study.from_toml(text.format("", "of-a-test"), folder=tmp_path)

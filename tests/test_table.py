@@ -245,7 +245,7 @@ def test_a_packed_file_that_was_cut_short_is_refused(study, finished, tmp_path):
     assert "cells.parquet" in str(response.exception)
 
 
-def test_a_seed_that_fails_is_told_and_the_others_go_on(study, tmp_path, monkeypatch):
+def test_a_seed_that_fails_is_reported_and_the_others_go_on(study, tmp_path, monkeypatch):
     out = tmp_path / "out"
     monkeypatch.setenv("BREAK", "2")
     response = run(study, "--out", out)
@@ -443,13 +443,13 @@ def test_splits_are_kept_as_the_audit_reads_them(finished):
         (["--engine", "rai"], "--engine is 'rai'; did you mean 'ray'"),
     ],
 )
-def test_wrong_options_are_answered_with_what_there_is(study, tmp_path, arguments, message):
+def test_wrong_options_are_refused_with_what_there_is(study, tmp_path, arguments, message):
     response = run(study, "--out", tmp_path / "out", *arguments)
     assert response.exit_code == 1
     assert message in str(response.exception)
 
 
-def test_without_ray_the_way_to_install_it_is_told(study, tmp_path, monkeypatch):
+def test_without_ray_the_way_to_install_it_is_given(study, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     response = run(
         study, "--out", tmp_path / "out", "--engine", "ray", "--seeds", "1", "--only", "all-positive"

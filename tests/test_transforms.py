@@ -336,7 +336,7 @@ def test_where_groups_are_mixed_every_series_is_on_its_own():
     assert backwards[::-1] == new.tolist()  # the order of series does not matter
 
 
-def test_labels_are_shuffled_among_the_classes_that_are_asked_for(tmp_path):
+def test_labels_are_shuffled_among_the_selected_classes(tmp_path):
     manifest = nights(tmp_path, "south", classes=("ill", "well", "odd"), rate=50.0, n_patients=12)
     text = SHUFFLED.replace("shuffled", 'classes = ["ill", "well"]\nshuffled')
     _, shuffled = opened(tmp_path, text)
