@@ -1,4 +1,4 @@
-"""Spoiled signals against numbers worked out by hand: how much is spoiled, how strongly, and for whom."""
+"""Perturbations against numbers worked out by hand: extent, strength, reproducibility."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Tables that hold what the results say, and a page that says no more."""
+"""Tables and page of a comparison against the results behind them."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""`raxss rerun`: a committed figure comes out again, or is told not to."""
+"""`raxss rerun`: a committed result is reproduced, or reported as not reproduced."""
 
 import dataclasses
 import hashlib

@@ -1,4 +1,4 @@
-"""What one cell of a comparison leaves behind: the same again when read, and refused when it is not whole."""
+"""Result of one run: read back unchanged, and refused when damaged."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Every setting from one pass of the network, against the model asked anew with each setting."""
+"""Every setting from one pass of the network, against predictions of the model with each setting."""
 
 import itertools
 import math

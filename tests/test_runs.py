@@ -1,4 +1,4 @@
-"""Views of the data, and single cells: what decides them, what reaches a fit, and what a file says."""
+"""Evaluation sets and single runs: hashes, leakage, and files."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Every row of the table can be made, is what it says, and refuses what it does not know."""
+"""Every system can be made with its settings, and refuses unknown ones."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Data that a study joins, cuts or relabels: what comes out is what was asked for, once for all seeds."""
+"""Datasets that a study joins, cuts or relabels, once for all seeds."""
 
 import csv
 import dataclasses
