@@ -1,4 +1,4 @@
-"""Cells of a packed study as the JSON files that they were packed from."""
+"""Packed runs as the JSON files that they were packed from, and results made up for tests."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ def result_of(place):
 
 
 def unpack(folder):
-    """Write the files of all packed cells back, and remove the packed file."""
+    """Write the files of all packed runs back, and remove the packed file."""
     if (folder / PACKED).exists():
         for place in [*runs_in(folder), *trials_in(folder)]:
             if not place.exists():
