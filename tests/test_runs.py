@@ -506,14 +506,16 @@ def with_other_data(item, folder, **changes):
     return dataclasses.replace(item, view=view, place=folder.parent / "other.json")
 
 
-def tested(item):
+def series_of_test_part(item):
     collection = read_prepared(item.view.folder)
     return [collection[int(k)] for k in item.split.test]
 
 
 def check_that_test_labels_are_not_used(tmp_path, system, text):
     item = cell(hospital(tmp_path / "a" / "prepared"), system, text=text)
-    swapped = {series.name: {"ill": "well", "well": "ill"}[series.label] for series in tested(item)}
+    swapped = {
+        series.name: {"ill": "well", "well": "ill"}[series.label] for series in series_of_test_part(item)
+    }
     first, second = execute(item), execute(with_other_data(item, tmp_path, labels=swapped))
     assert first.names == second.names
     assert all(a != b for a, b in zip(first.labels, second.labels, strict=True))
@@ -528,7 +530,7 @@ def test_labels_of_the_test_part_never_reach_a_model(system, tmp_path):
 
 def test_a_trial_never_opens_the_test_part(tmp_path):
     item = cell(hospital(tmp_path / "a" / "prepared"), "recommended", trial=True)
-    other = with_other_data(item, tmp_path, loud=[series.name for series in tested(item)])
+    other = with_other_data(item, tmp_path, loud=[series.name for series in series_of_test_part(item)])
     execute(item)
     execute(other)
     assert item.place.read_bytes() == other.place.read_bytes()
