@@ -325,8 +325,8 @@ def main() -> None:
                     n_tied += 1
                     continue
                 n_other += 1
-                told = first_difference(place.read_bytes(), content) if place.exists() else "    (not there)"
-                print(f"{kind}: {place}\n{told}", flush=True)
+                line = first_difference(place.read_bytes(), content) if place.exists() else "    (not there)"
+                print(f"{kind}: {place}\n{line}", flush=True)
     print(f"{n_same} files are the same, {n_tied} but for ties of the last digit, {n_other} are not.")
     sys.exit(1 if n_other else 0)
 

@@ -1,11 +1,10 @@
-"""Is what systems score on shuffled labels chance, or does something leak?
+"""Test for leakage: are the scores of systems on shuffled labels those of chance?
 
     python scripts/measure_chance.py --root FOLDER --study results/cinc2017-af-shuffled --out results/chance
 
-The study deals labels out once, and all its systems see the same draw, so that they deviate from .5 together. Here
-their mean is tested as one number, and two quick classifiers get many other draws, with labels and folds made by
-the functions that the study uses. Half an hour of one core; the same seed gives the same tables. What stands in
-about.md of the output folder is written by hand and begins the page.
+The study shuffles labels once for all its systems, so that they deviate from .5 together. Here their mean is
+tested, and two quick classifiers get many other shuffles. Half an hour of one core; the same seed gives the same
+tables. about.md of the output folder is written by hand and begins the page.
 """
 
 from __future__ import annotations
@@ -52,10 +51,10 @@ Judge = Callable[[Matrix, Labels, Matrix], Matrix]  # training features and labe
 
 
 def ranks_of(study: Path) -> tuple[dict[str, dict[int, Matrix]], dict[int, Labels]]:
-    """Of each system and seed the ranks of its test scores, of each seed the dealt labels; series by name."""
+    """System -> seed -> ranks of its test scores; seed -> shuffled labels; series ordered by name."""
     ranks: dict[str, dict[int, Matrix]] = {}
     dealt: dict[int, Labels] = {}
-    for row in committed_table(study).to_dict("records"):  # cells that the table is made of, no others
+    for row in committed_table(study).to_dict("records"):  # the runs of the table, no others
         if row["system"] == CONSTANT:
             continue
         found, _ = committed_run(study, row)
@@ -80,7 +79,7 @@ def mean_aucs(ranks: dict[int, Matrix], dealt: dict[int, Labels]) -> Matrix:
 
 
 def joint_test(study: Path) -> dict[str, float]:
-    """How often do permuted test labels, the same for all systems, give as large a mean or a largest deviation?"""
+    """Permutation test of the mean and of the largest deviation, the same test labels for all systems."""
     ranks, dealt = ranks_of(study)
     stacked = {seed: np.stack([rank[seed] for rank in ranks.values()]) for seed in dealt}
     found = mean_aucs(stacked, dealt)
@@ -111,19 +110,19 @@ def joint_test(study: Path) -> dict[str, float]:
 
 
 def forest(train: Matrix, labels: Labels, test: Matrix) -> Matrix:
-    """What a forest makes of hand-made features."""
+    """Scores of a random forest on hand-made features."""
     return np.asarray(
         RandomForestClassifier(N_TREES, random_state=SEED).fit(train, labels).predict_proba(test)[:, 1]
     )
 
 
 def kernels(train: Matrix, labels: Labels, test: Matrix) -> Matrix:
-    """What logistic regression makes of random kernels."""
+    """Scores of a logistic regression on random kernels."""
     return SpanClassifier(train, labels.astype(int)).fit(1.0).predict_proba(test)[:, 1]
 
 
 def draw_auc(series: SeriesCollection, features: Matrix, judge: Judge, seed: int) -> float:
-    """Labels dealt out anew, five folds, mean AUC."""
+    """Mean AUC over five folds with shuffled labels."""
     labels = shuffled_labels(series, by="recording", seed=seed)
     dealt = SeriesCollection(replace(item, label=label) for item, label in zip(series, labels, strict=True))
     positive = np.asarray(labels) == POSITIVE
@@ -146,8 +145,8 @@ def many_draws(root: Path) -> pd.DataFrame:
     rows = []
     for draw in range(max(N_DRAWS.values())):
         seed = SEED + 1 + draw
-        asked = [name for name, n_draws in N_DRAWS.items() if draw < n_draws]
-        rows.append({"seed": seed} | {name: draw_auc(series, *judges[name], seed) for name in asked})
+        drawn_now = [name for name, n_draws in N_DRAWS.items() if draw < n_draws]
+        rows.append({"seed": seed} | {name: draw_auc(series, *judges[name], seed) for name in drawn_now})
         print(rows[-1], flush=True)
     return pd.DataFrame(rows)
 
@@ -166,17 +165,17 @@ def main() -> None:
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("--study", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    asked = parser.parse_args()
-    out = make_folder(asked.out)
+    arguments = parser.parse_args()
+    out = make_folder(arguments.out)
     place, by_hand = out / "draws.csv", out / "about.md"
     if not place.exists():
-        write_text(place, many_draws(asked.root).to_csv(index=False))
+        write_text(place, many_draws(arguments.root).to_csv(index=False))
     draws = pd.read_csv(place)[["forest", "kernels"]]
-    text = ABOUT.format(study=f"[{asked.study.name}](../{asked.study.name}/README.md)", n=len(draws))
+    text = ABOUT.format(study=f"[{arguments.study.name}](../{arguments.study.name}/README.md)", n=len(draws))
     text += f"\n{by_hand.read_text('utf-8')}" if by_hand.exists() else ""
     joint = [
         [what, value if isinstance(value, int) else f"{value:.4f}"]
-        for what, value in joint_test(asked.study).items()
+        for what, value in joint_test(arguments.study).items()
     ]
     text += f"\n## All systems of the study's draw, together\n\n{table(['what', 'value'], joint)}\n"
     text += f"\n{N_PERMUTATIONS} permutations of the test labels within folds, the same for all systems.\n"

@@ -151,7 +151,7 @@ are left aside. Of the same dataset: series held out, false alarms.
 """
 
 
-def answers_of(name: str, system: str, arguments: argparse.Namespace) -> pd.DataFrame:
+def predictions_of(name: str, system: str, arguments: argparse.Namespace) -> pd.DataFrame:
     """Measured, or what was measured before."""
     place = place_of(name, system, arguments.out)
     if not place.exists():
@@ -168,7 +168,7 @@ def answers_of(name: str, system: str, arguments: argparse.Namespace) -> pd.Data
 
 
 def place_of(name: str, system: str, out: Path) -> Path:
-    """Where the answers of a system on a dataset are kept."""
+    """File of the predictions of a system on a dataset."""
     return out / f"answers-{system}-{name}.parquet"
 
 
@@ -186,15 +186,15 @@ def main() -> None:
     about = out / "about.md"  # written by hand: what it means, which overviews quote
     text = ABOUT + (f"\n{about.read_text('utf-8')}" if about.exists() else "")
     for name in arguments.datasets:
-        answers_of(name, arguments.system, arguments)
+        predictions_of(name, arguments.system, arguments)
     for name in WINDOWS:
         for system in (SMALL, "recommended"):
             if place_of(name, system, out).exists():
-                answers = answers_of(name, system, arguments)
-                n_validation = answers["n_validation"].groupby(answers["fold"]).first()
+                predictions = predictions_of(name, system, arguments)
+                n_validation = predictions["n_validation"].groupby(predictions["fold"]).first()
                 counts = f"{n_validation.min()} to {n_validation.max()} of them for validation"
-                text += f"\n## {name}, {system}\n\n{answers['series'].nunique()} series, {counts}.\n"
-                text += f"\n{markdown(figures_of(answers))}\n\n{markdown(coverage_of(answers))}\n"
+                text += f"\n## {name}, {system}\n\n{predictions['series'].nunique()} series, {counts}.\n"
+                text += f"\n{markdown(figures_of(predictions))}\n\n{markdown(coverage_of(predictions))}\n"
     place = out / "alarms.csv"
     if not place.exists():
         found = alarms({name: series_of(name, arguments.root) for name in WINDOWS})

@@ -1,4 +1,4 @@
-"""Does the evidence of models lie on oscillations that were marked by others?
+"""Localisation: does the evidence of models lie on oscillations that experts marked?
 
     python scripts/measure_marks.py --root FOLDER --models FOLDER --out results/faithfulness/ds003498-clip
 
@@ -80,8 +80,8 @@ Floats = NDArray[np.float64]
 Truth = NDArray[np.bool_]
 
 
-class Asked(NamedTuple):
-    """Channels with marks: as they were recorded, as a model is given them, and the marks."""
+class Channels(NamedTuple):
+    """Channels with marks: as recorded, as prepared for a model, and the marks."""
 
     recorded: list[Series]
     prepared: list[Series]
@@ -105,7 +105,7 @@ def fitted(name: str, folder: Path, root: Path, held_out: Sequence[int] = ()) ->
 
 
 def training_series(root: Path) -> SeriesCollection:
-    """All of bern-barcelona. They have that rate; a model that is told so resamples what it is asked about."""
+    """All of bern-barcelona, with their rate, so that a model resamples other series to it."""
     return SeriesCollection(map(Preparation(rate=RATE).apply, load_dataset("bern-barcelona", root=root)))
 
 
@@ -133,7 +133,7 @@ def on_both_contacts(marks: Sequence[Mark]) -> list[Mark]:
     return [replace(mark, channel=pole) for mark in marks for pole in poles_of(mark.channel)]
 
 
-def given(contacts: SeriesCollection, marks: list[Mark]) -> dict[str, Asked]:
+def given(contacts: SeriesCollection, marks: list[Mark]) -> dict[str, Channels]:
     """The ways in which the recording is shown to models."""
     pairs = as_marked(contacts, marks)
     single, of_single = less_the_median(contacts), on_both_contacts(marks)
@@ -146,8 +146,8 @@ def given(contacts: SeriesCollection, marks: list[Mark]) -> dict[str, Asked]:
     found = {}
     for name, (recorded, change, own) in ways.items():
         known = truth_from(own, recorded)
-        some = [item for item in recorded if item.name in known]  # elsewhere nobody looked, or nobody tells
-        found[name] = Asked(some, [resampled(change(item)) for item in some], own)
+        some = [item for item in recorded if item.name in known]  # others have no marks
+        found[name] = Channels(some, [resampled(change(item)) for item in some], own)
     return found
 
 
@@ -198,13 +198,13 @@ def by_random_windows(
     return areas / len(attributions)
 
 
-def measured(model: RAxSSClassifier, asked: Asked, kind: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+def measured(model: RAxSSClassifier, shown: Channels, kind: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """A row for each score, and a row for each channel, of all marks, ripples, or what is outside of `MOMENT`."""
-    marks = [mark for mark in asked.marks if kind in (ALL, APART, mark.kind)]
+    marks = [mark for mark in shown.marks if kind in (ALL, APART, mark.kind)]
     if kind == APART:
         marks = [mark for mark in marks if not MOMENT[0] <= mark.onset < MOMENT[1]]
-    known = truth_from(marks, asked.prepared)
-    pairs = [pair for pair in zip(asked.recorded, asked.prepared, strict=True) if pair[1].name in known]
+    known = truth_from(marks, shown.prepared)
+    pairs = [pair for pair in zip(shown.recorded, shown.prepared, strict=True) if pair[1].name in known]
     recorded, prepared = ([pair[place] for pair in pairs] for place in (0, 1))
     truths = [known[item.name] for item in prepared]
     attributions = list(model.model_adapter().attributions(prepared))
@@ -271,18 +271,18 @@ def held_out_auc(name: str, models: Path, root: Path) -> float:
     test = [place for place, item in enumerate(series) if item.origin["pair"] in held]
     model = fitted(name, models / f"{name}-held-out", root, held_out=test)
     place = model.classes_.tolist().index(FOCAL)
-    said = model.predict_proba(series[test])[:, place]
-    return float(roc_auc_score([item.label == FOCAL for item in series[test]], said))
+    scores = model.predict_proba(series[test])[:, place]
+    return float(roc_auc_score([item.label == FOCAL for item in series[test]], scores))
 
 
 # Page and plot --------------------------------------------------------------------------------------------------
 
 
-def evidence_over_time(model: RAxSSClassifier, asked: Asked) -> dict[str, tuple[Floats, Truth]]:
+def evidence_over_time(model: RAxSSClassifier, shown: Channels) -> dict[str, tuple[Floats, Truth]]:
     """Channel -> contributions to focal, spread over samples, and which samples are marked."""
     class_ = model.classes_.tolist().index(FOCAL)
-    truth = truth_from(asked.marks, asked.prepared)
-    ordered = sorted(asked.prepared, key=lambda item: item.origin["channel"])
+    truth = truth_from(shown.marks, shown.prepared)
+    ordered = sorted(shown.prepared, key=lambda item: item.origin["channel"])
     return {
         item.series.origin["channel"]: (item.over_time(item.contributions(class_)), truth[item.series.name])
         for item in model.model_adapter().attributions(ordered)
@@ -385,7 +385,7 @@ def each_once(areas: pd.DataFrame) -> pd.DataFrame:
 
 
 def main() -> None:
-    """Fit or open the models, ask them, and write tables, plot and page."""
+    """Fit or open the models, measure, and write tables, plot and page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("--models", type=Path, required=True)
@@ -394,13 +394,13 @@ def main() -> None:
     parser.add_argument(
         "--held-out", nargs="*", choices=list(MODELS), default=[], help="also fit without a fifth"
     )
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    out = make_folder(asked.out)
-    ways = given(*clip(asked.root))
+    out = make_folder(arguments.out)
+    ways = given(*clip(arguments.root))
     areas, channels, evidence = [], [], {}
-    for name in asked.only:
-        model = fitted(name, asked.models / name, asked.root).set_params(verbose=0)
+    for name in arguments.only:
+        model = fitted(name, arguments.models / name, arguments.root).set_params(verbose=0)
         evidence[name] = evidence_over_time(model, ways[AS_MARKED])
         for way, shown in ways.items():
             for kind in (ALL, RIPPLES, APART):
@@ -414,14 +414,17 @@ def main() -> None:
     ranked = channels_ranked(all_channels)
     for table, file in ((all_areas, "areas.csv"), (all_channels, "channels.csv"), (ranked, "ranks.csv")):
         write_text(out / file, table.to_csv(index=False, float_format="%.6g"))
-    first = asked.only[0]
+    first = arguments.only[0]
     make_folder(out / "plots")
     write_bytes(out / "plots" / "marks.png", png(plot, of_interest(all_areas), evidence[first], first))
     about = out / "about.md"
     write_text(out / "README.md", page(all_areas, ranked, about.read_text("utf-8") if about.exists() else ""))
-    for name in asked.held_out:
-        print(f"{name}: AUC {held_out_auc(name, asked.models, asked.root):.3f} on pairs held out", flush=True)
-    print(f"The page is {asked.out / 'README.md'}")
+    for name in arguments.held_out:
+        print(
+            f"{name}: AUC {held_out_auc(name, arguments.models, arguments.root):.3f} on pairs held out",
+            flush=True,
+        )
+    print(f"The page is {arguments.out / 'README.md'}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Which settings of `recommended` do better, judged inside the training part of a study's first fold?
+"""Compare settings of `recommended` by cross-validation inside the training series of a study's first fold.
 
     python scripts/try_settings.py studies/bonn.toml --root FOLDER --out trials.csv \\
         'as it is={}' 'longer={"max_epochs": 12}'
 
-The series that the first fold holds out for its test are never loaded into a model: what it learns from is split
-again, into inner folds. A row for each setting and fold; after a kill the same command goes on. With noise, the
-same models are also asked about test series in white noise of 10 and 0 dB.
+The test series of the first fold are never loaded into a model: its training series are split again, into inner
+folds. A row for each setting and fold; an interrupted command resumes. With --noise, the same models also predict
+test series in white noise of 10 and 0 dB.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pandas as pd
 
 from raxss._core.atomic import write_text
 from raxss.benchmark.analyses.artefacts import noisy
-from raxss.benchmark.runs import Cell, fit_run, plan_run
+from raxss.benchmark.runs import Run, fit_run, plan_run
 from raxss.benchmark.study import Study
 from raxss.benchmark.table import Work, opened
 from raxss.data.prepare.folder import read_prepared
@@ -33,18 +33,18 @@ SYSTEM = "recommended"
 NOISE = {"auc_10dB": 10, "auc_0dB": 0}
 
 
-def inner_cells(
-    study: Study, asked: argparse.Namespace, settings: Mapping[str, Mapping[str, Any]]
-) -> Iterator[tuple[str, int, Cell]]:
+def inner_runs(
+    study: Study, arguments: argparse.Namespace, settings: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[str, int, Run]]:
     """Name, inner fold and fit of each setting, one inner fold after the other."""
-    home = asked.out.with_suffix("")
-    with opened(study, home, Work(device=asked.device), asked.root) as table:
+    home = arguments.out.with_suffix("")
+    with opened(study, home, Work(device=arguments.device), arguments.root) as table:
         ((view, system),) = table.rows([SYSTEM])
         seed = study.seeds[0]
         outer = view.splits[seed]
         inside = np.sort(np.concatenate([outer.train, outer.validation]))
         part = read_prepared(view.folder)[inside]
-        for fold, item in enumerate(folds(part, by=outer.by, n_folds=asked.folds, seed=0)):
+        for fold, item in enumerate(folds(part, by=outer.by, n_folds=arguments.folds, seed=0)):
             split = replace(
                 item, train=inside[item.train], validation=inside[item.validation], test=inside[item.test]
             )
@@ -53,17 +53,17 @@ def inner_cells(
             inner = replace(view, splits={seed: split})
             for name, own in settings.items():
                 changed = system.with_settings(SYSTEM, own)
-                yield name, fold, plan_run(study, inner, changed, seed, home, device=asked.device)
+                yield name, fold, plan_run(study, inner, changed, seed, home, device=arguments.device)
 
 
-def figures_of(cell: Cell, *, noise: bool) -> dict[str, float]:
+def figures_of(run: Run, *, noise: bool) -> dict[str, float]:
     """Fit, and score the inner test series."""
-    model, test = fit_run(cell)
-    classes, positive = np.asarray(model.classes_), cell.view.positive
+    model, test = fit_run(run)
+    classes, positive = np.asarray(model.classes_), run.view.positive
 
     def scored(series: Any) -> dict[str, float]:
         found = model.predict_proba(series)
-        return score(test.labels, found, classes=classes, positive=positive, f1_classes=cell.view.f1_classes)
+        return score(test.labels, found, classes=classes, positive=positive, f1_classes=run.view.f1_classes)
 
     found = {name: scored(test)[name] for name in ("auc", "f1", "accuracy")}
     spoiled = {name: [noisy(item, level) for item in test] for name, level in NOISE.items() if noise}
@@ -80,16 +80,18 @@ def main() -> None:
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--noise", action="store_true")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     settings = {
-        name: json.loads(own) for name, _, own in (setting.partition("=") for setting in asked.settings)
+        name: json.loads(own) for name, _, own in (setting.partition("=") for setting in arguments.settings)
     }
-    rows: list[dict[Any, Any]] = pd.read_csv(asked.out).to_dict("records") if asked.out.exists() else []
+    rows: list[dict[Any, Any]] = (
+        pd.read_csv(arguments.out).to_dict("records") if arguments.out.exists() else []
+    )
     done = {(row["settings"], row["fold"]) for row in rows}
-    for name, fold, cell in inner_cells(Study.read(asked.study), asked, settings):
+    for name, fold, run in inner_runs(Study.read(arguments.study), arguments, settings):
         if (name, fold) not in done:
-            rows.append({"settings": name, "fold": fold, **figures_of(cell, noise=asked.noise)})
-            write_text(asked.out, pd.DataFrame(rows).to_csv(index=False))
+            rows.append({"settings": name, "fold": fold, **figures_of(run, noise=arguments.noise)})
+            write_text(arguments.out, pd.DataFrame(rows).to_csv(index=False))
             print(rows[-1], flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Spoiled signals against numbers worked out by hand: how much is spoiled, how strongly, and for whom."""
+"""Perturbations against numbers worked out by hand: extent, strength, reproducibility."""
 
 import itertools
 import math
@@ -96,7 +96,7 @@ def test_every_part_of_a_series_is_spoiled_as_often():
 
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("kind", ["pops", "line noise"])
-def test_so_many_samples_change_as_were_asked_for(kind, share):
+def test_the_given_share_of_samples_changes(kind, share):
     clean = wave()
     changed = (spoiled(clean, kind, share).samples != clean.samples)[0]
     assert changed.sum() == round(share * clean.n_samples)
@@ -126,7 +126,7 @@ def test_mixed_artefacts_are_of_every_kind():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_series_is_spoiled_in_the_same_way_whoever_asks(kind):
+def test_artefacts_depend_on_the_name_of_the_series_alone(kind):
     clean = wave()
     labelled = Series(clean.samples, rate=clean.rate, name="a", label="x", group="g")
     assert_array_equal(spoiled(clean, kind, 0.2).samples, spoiled(labelled, kind, 0.2).samples)

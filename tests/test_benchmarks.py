@@ -143,40 +143,27 @@ def test_ours_is_caught_as_well(no_peaks, monkeypatch):
         retrieval.run([TINY], goal=TINY, memory_cases=[], peers=[])
 
 
-def test_what_would_take_a_peer_too_long_is_not_run_but_extrapolated_and_marked(no_peaks):
-    asked = []
+@pytest.mark.parametrize("at_the_goal", [False, True])
+def test_what_would_take_a_peer_too_long_is_extrapolated_unless_it_is_the_goal(no_peaks, at_the_goal):
+    requested = []
 
     def slow(samples, case):
-        asked.append(case.n_windows)
+        requested.append(case.n_windows)
         return case.n_windows**2 * 1e-4, by_torch(samples, case)  # it says so; nobody waits
 
     small, large = Case(1_000, 256, 5), Case(2_002, 256, 5)
-    results = retrieval.run(
-        [large, small],
-        goal=Case(9_000, 256, 5),
-        memory_cases=[],
-        peers=[Contender(TORCH, slow, 2e-5)],
-        longest_aside_s=5.0,
-    )
+    goal = large if at_the_goal else Case(9_000, 256, 5)
+    peers = [Contender(TORCH, slow, 2e-5)]
+    results = retrieval.run([large, small], goal=goal, memory_cases=[], peers=peers, longest_aside_s=5.0)
     first, second = (result["peers"][TORCH] for result in results["cases"])
-    assert small.n_windows in asked
-    assert large.n_windows not in asked
+    assert small.n_windows in requested
+    assert (large.n_windows in requested) == at_the_goal
     assert not first["extrapolated"]
-    assert second["extrapolated"]
-    assert second["seconds"] == pytest.approx(large.n_windows**2 * 1e-4)
-    assert second["from_windows"] == small.n_windows
-    assert f"~{second['seconds']:.3g} (" in retrieval.tables(results)
-
-
-def test_at_the_size_of_the_goal_a_peer_may_take_longer(no_peaks):
-    def slow(samples, case):
-        return case.n_windows**2 * 1e-4, by_torch(samples, case)
-
-    small, large = Case(1_000, 256, 5), Case(2_000, 256, 5)
-    results = retrieval.run(
-        [small, large], goal=large, memory_cases=[], peers=[Contender(TORCH, slow, 2e-5)], longest_aside_s=5.0
-    )
-    assert not results["cases"][1]["peers"][TORCH]["extrapolated"]
+    assert second["extrapolated"] != at_the_goal
+    if not at_the_goal:
+        assert second["seconds"] == pytest.approx(large.n_windows**2 * 1e-4)
+        assert second["from_windows"] == small.n_windows
+        assert f"~{second['seconds']:.3g} (" in retrieval.tables(results)
 
 
 def test_the_issue_s_sizes_are_all_there_but_a_million_at_stride_one():
@@ -430,8 +417,8 @@ def test_the_report_is_the_same_for_the_same_files(results, tmp_path):
 
 def test_a_missed_goal_is_followed_by_its_reason(results):
     everything = report.read_all(results)
-    told = report.report(everything, {"seed": "The disk was slow that day."})
-    assert "retrieval included.** The disk was slow that day." in told
+    text = report.report(everything, {"seed": "The disk was slow that day."})
+    assert "retrieval included.** The disk was slow that day." in text
     assert "no reason is written down" in report.report(everything, {})
 
 
@@ -461,8 +448,10 @@ def test_without_results_the_page_says_how_to_get_them(tmp_path):
 @pytest.mark.parametrize("machine", [item.name for item in sorted(common.RESULTS.glob("*")) if item.is_dir()])
 def test_committed_results_give_a_figure_for_every_goal_they_are_about(machine):
     everything = report.read_all(common.RESULTS)
-    asked = [goal for goal in report.GOALS if goal.machine == machine and goal.part in everything[machine]]
-    assert [goal.key for goal in asked if report.goal_figure(goal, everything) is None] == []
+    requested = [
+        goal for goal in report.GOALS if goal.machine == machine and goal.part in everything[machine]
+    ]
+    assert [goal.key for goal in requested if report.goal_figure(goal, everything) is None] == []
 
 
 @pytest.mark.skipif(not common.RESULTS.is_dir(), reason="no results are committed")
@@ -484,23 +473,16 @@ def figures_of(part, results):
     return found
 
 
-def test_training_has_the_figures_of_its_goals():
-    results = training.step_rate("cpu", batch=16, n_series=4, window_length=64, n_rounds=1)
-    found = figures_of("training", results)
-    assert found["training-cpu"] == results["windows_per_second"]["raxss"] > 0
-
-
-def test_a_seed_has_the_figure_of_its_goal():
-    results = training.one_seed(
+def test_training_a_seed_and_a_recording_have_the_figures_of_their_goals():
+    rates = training.step_rate("cpu", batch=16, n_series=4, window_length=64, n_rounds=1)
+    assert figures_of("training", rates)["training-cpu"] == rates["windows_per_second"]["raxss"] > 0
+    seed = training.one_seed(
         "cpu", n_epochs=1, n_train=4, n_validation=2, window_length=256, stride=400, n_neighbors=2
     )
-    assert figures_of("seed", results)["seed"] == results["seconds"] > 0
-
-
-def test_a_recording_has_the_figures_of_its_goals():
-    results = prediction.recording("cpu", n_channels=2, seconds=30, window_length=256, stride=64)
-    assert figures_of("prediction", results)["prediction-cpu"] == results["seconds"] > 0
-    assert f"{results['n_windows']:,} windows" in report._prediction_beside(results)
+    assert figures_of("seed", seed)["seed"] == seed["seconds"] > 0
+    recording = prediction.recording("cpu", n_channels=2, seconds=30, window_length=256, stride=64)
+    assert figures_of("prediction", recording)["prediction-cpu"] == recording["seconds"] > 0
+    assert f"{recording['n_windows']:,} windows" in report._prediction_beside(recording)
 
 
 def test_the_network_beside_its_plain_layers_has_a_table_with_ratios():
@@ -509,7 +491,7 @@ def test_the_network_beside_its_plain_layers_has_a_table_with_ratios():
     assert f"| {common.number(results['ratio']['evaluation'])} " in text
 
 
-def test_what_a_gpu_measured_is_told_with_ratios_and_floors():
+def test_what_a_gpu_measured_is_reported_with_ratios_and_floors():
     """The figures are made up, since most machines have no GPU; their names are those of retrieval_gpu.py."""
     results = {
         "ours_ms": 2.0, "torch_tf32_ms": 29.0, "torch_float64_ms": 90.0, "end_to_end_ms": 12.0,
@@ -525,8 +507,8 @@ def test_what_a_gpu_measured_is_told_with_ratios_and_floors():
     assert found == {"retrieval-gpu": 2.0, "retrieval-gpu-error": 3e-9}
     row = next(line for line in telling.part_tables("retrieval-gpu", results).splitlines() if "tf32" in line)
     assert row.split("|")[-2].strip() == "14.5"
-    told = telling.part_tables("retrieval-gpu", results)
-    floor = next(line for line in told.splitlines() if "64 TFLOP/s (float64 matrix units)" in line)
+    text = telling.part_tables("retrieval-gpu", results)
+    floor = next(line for line in text.splitlines() if "64 TFLOP/s (float64 matrix units)" in line)
     assert floor.split("|")[-2].strip() == "0.25"
     assert "operations in float64 matrix units 0.5 ms, float64 0.99 ms" in report._gpu_beside(results)
     source = (ROOT / "benchmarks" / "retrieval_gpu.py").read_text()
@@ -538,12 +520,9 @@ def test_what_a_gpu_measured_is_told_with_ratios_and_floors():
 def test_only_a_whole_day_counts_for_the_memory_of_a_day():
     results = prediction.long_channel("cpu", 0.02, "local", window_length=256, stride=64)
     goal = next(goal for goal in report.GOALS if goal.key == "long")
-    record = {"cpu2": {"long": {"results": results}}}
-    assert report.goal_figure(goal, record) is None
-    assert (
-        report.goal_figure(goal, {"cpu2": {"long": {"results": {**results, "hours": 24}}}})
-        == results["peak_gb"]
-    )
+    for hours, expected in ((0.02, None), (24, results["peak_gb"])):
+        record = {"cpu2": {"long": {"results": {**results, "hours": hours}}}}
+        assert report.goal_figure(goal, record) == expected
     assert "bank local" in report._long_beside(results)
 
 
@@ -574,11 +553,11 @@ def test_a_part_is_recorded_where_json_says(tmp_path, monkeypatch, tiny_scaling,
 
 def test_all_runs_each_part_in_its_own_process_and_goes_on_when_one_fails(tmp_path, monkeypatch, capsys):
     """The processes are played: each leaves a file, and one says that it failed."""
-    asked = []
+    requested = []
 
     def played(arguments):
         part, place = arguments[3], Path(arguments[arguments.index("--json") + 1])
-        asked.append((part, place.relative_to(tmp_path).as_posix()))
+        requested.append((part, place.relative_to(tmp_path).as_posix()))
         return subprocess.CompletedProcess(arguments, returncode=int(part == "training"))
 
     monkeypatch.setattr(command.subprocess, "run", played)
@@ -588,25 +567,26 @@ def test_all_runs_each_part_in_its_own_process_and_goes_on_when_one_fails(tmp_pa
     assert command.main(["all", "--results", place, "--docs", str(tmp_path), "--without", "long"]) == 1
     machine = common.machine_name("cpu")
     parts = [name for name, *_ in command.plan(has_gpu=False) if name != "long"]
-    assert asked == [(name, f"results/{machine}/{name}.json") for name in parts]
-    told = json.loads((tmp_path / "results" / machine / "all.json").read_text())
-    assert told["results"]["failed"] == ["training on cpu"]
+    assert requested == [(name, f"results/{machine}/{name}.json") for name in parts]
+    record = json.loads((tmp_path / "results" / machine / "all.json").read_text())
+    assert record["results"]["failed"] == ["training on cpu"]
     assert "FAILED: training on cpu" in capsys.readouterr().err
     assert (tmp_path / "RESULTS.md").exists()
     assert (tmp_path / "scaling.md").exists()
 
 
-def test_a_part_for_a_gpu_says_that_there_is_none(monkeypatch):
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["retrieval-gpu"], "retrieval-gpu needs a CUDA device"),
+        (["retrieval", "--device", "cuda"], "retrieval cannot run on a CUDA device"),
+    ],
+)
+def test_a_part_on_the_wrong_device_is_refused(monkeypatch, arguments, message):
     monkeypatch.setattr(command, "_has_gpu", lambda: False)
     monkeypatch.setenv("RAXSS_CACHE", "off")
-    with pytest.raises(SystemExit, match=r"retrieval-gpu needs a CUDA device"):
-        command.main(["retrieval-gpu"])
-
-
-def test_a_part_for_the_cpu_cannot_be_sent_to_a_gpu(monkeypatch):
-    monkeypatch.setenv("RAXSS_CACHE", "off")
-    with pytest.raises(SystemExit, match=r"retrieval cannot run on a CUDA device"):
-        command.main(["retrieval", "--device", "cuda"])
+    with pytest.raises(SystemExit, match=message):
+        command.main(arguments)
 
 
 def test_an_unknown_part_is_refused_with_those_there_are(capsys):

@@ -1,4 +1,4 @@
-"""Every committed cell is found under the hash that its study has today, without the data it was computed from.
+"""Every committed run is found under the hash that its study has today, without the data it was computed from.
 
 What a hash takes from the data (its content, the order and length of its series) was noted in committed_views.json;
 settings, seeds, systems and choices come from the study file, and splits from the files beside the results.

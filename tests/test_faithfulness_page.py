@@ -64,17 +64,17 @@ def test_a_page_has_every_probe_and_its_numbers_are_those_of_the_tables(found, t
     summary = pd.read_csv(tmp_path / "summary.csv")
     row = summary[(summary["of"] == "mean, contribution") & (summary["measure"] == "gain")].iloc[0]
     assert f"{row['mean']:.3f}".replace("-", "−") in page
-    told = json.loads((tmp_path / "verdict.json").read_text())["verdicts"]
-    assert set(told) == {"a|b <i>", "known"}
+    text = json.loads((tmp_path / "verdict.json").read_text())["verdicts"]
+    assert set(text) == {"a|b <i>", "known"}
     shown = (tmp_path / "page.html").read_text()
     assert "<i>" not in shown
     assert shown.count("<img ") == len(list((tmp_path / "plots").iterdir()))
-    assert f"known (control)</td><td>{told['known']['verdict']}" in shown
+    assert f"known (control)</td><td>{text['known']['verdict']}" in shown
     assert [statement.said for statement in statements(summarised(measures_of(found)))] == [
-        item for _, item in told["known"]["said"]
+        item for _, item in text["known"]["said"]
     ]
     own = summarised(measures_of(found))
-    assert told["known"]["verdict"] == verdict(statements(own))[0]
+    assert text["known"]["verdict"] == verdict(statements(own))[0]
 
 
 def test_mean_curves_are_means_of_the_series_curves(found):
@@ -110,16 +110,18 @@ def test_the_command_leaves_seen_series_out_and_goes_on_where_it_was(fitted, tmp
         place = tmp_path / f"{item.name}.npz"
         np.savez(place, samples=item.samples, rate=item.rate, label=item.label)
         files.append(str(place))
-    asked = ["faithfulness", str(tmp_path / "model"), *files, "--out", str(tmp_path / "out"), "--device", "cpu",
+    requested = ["faithfulness", str(tmp_path / "model"), *files, "--out", str(tmp_path / "out"), "--device", "cpu",
              "--no-control", "--probes", "stability,network"]  # fmt: skip
-    first = CliRunner().invoke(app, asked)
+    first = CliRunner().invoke(app, requested)
     assert first.exit_code == 0, first.output
     assert "2 series that the model has learned from are left out" in first.output
     assert "model: undecided" in first.output or "model: partly" in first.output
     before = {item: item.stat().st_mtime_ns for item in (tmp_path / "out" / "parts").rglob("*.json")}
-    assert CliRunner().invoke(app, asked).exit_code == 0
+    assert CliRunner().invoke(app, requested).exit_code == 0
     assert {item: item.stat().st_mtime_ns for item in (tmp_path / "out" / "parts").rglob("*.json")} == before
-    assert CliRunner().invoke(app, asked[:2] + files[:2] + asked[6:]).exit_code == 1  # nothing is left
+    assert (
+        CliRunner().invoke(app, requested[:2] + files[:2] + requested[6:]).exit_code == 1
+    )  # nothing is left
 
 
 def test_a_study_has_its_own_data_and_a_model_no_systems(tmp_path):
@@ -143,15 +145,15 @@ def test_the_folder_of_a_table_is_left_alone(tmp_path):
 @pytest.mark.slow
 def test_both_controls_get_the_verdict_that_is_known(tmp_path):
     found = run_controls(tmp_path, device="cpu", quiet=True)
-    told = {}
+    text = {}
     for name, parts in found.items():
         summary = summarised(measures_of(parts))
         area = summary[(summary["probe"] == "localisation") & (summary["measure"] == "area")]["mean"].iloc[0]
-        told[name] = verdict(statements(summary))[0], area
-    assert told[PLANTED][0] == "faithful"
-    assert told[PLANTED][1] >= 0.9
-    assert told[BLANK][0] == "unfaithful"
-    assert told[BLANK][1] < 0.45
+        text[name] = verdict(statements(summary))[0], area
+    assert text[PLANTED][0] == "faithful"
+    assert text[PLANTED][1] >= 0.9
+    assert text[BLANK][0] == "unfaithful"
+    assert text[BLANK][1] < 0.45
 
 
 def test_an_index_has_the_verdicts_of_all_pages_below_it(found, tmp_path):
@@ -176,7 +178,7 @@ def test_an_index_begins_with_what_was_written_by_hand_and_has_controls_once(fou
     assert "| [data two](two/README.md) | sss |" in page
 
 
-def test_bounds_that_differ_because_of_the_number_of_classes_are_all_told(found, tmp_path):
+def test_bounds_that_differ_because_of_the_number_of_classes_are_all_listed(found, tmp_path):
     four = replace(found, about={**found.about, "classes": ["a", "b", "c", "d"]})
     write_faithfulness({"four": four}, out=tmp_path, title="t", controls={BLANK: found})
     rules = (tmp_path / "README.md").read_text().split("## Rules")[1]

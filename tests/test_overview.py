@@ -17,10 +17,10 @@ from raxss.benchmark.collect import gather
 from raxss.benchmark.evaluation_set import slug
 from raxss.benchmark.pages.overview import overview, write_overview
 from raxss.benchmark.pages.report import write_report
-from raxss.benchmark.result import RunResult
 from raxss.benchmark.study import Study
 from raxss.cli import app
 from raxss.errors import DataError
+from unpacked import made_result
 
 RESULTS = Path(__file__).parents[1] / "results"
 SEEDS = (1, 2, 3)
@@ -41,28 +41,24 @@ def cell(dataset, system, seed, strength, changes):
     """Forty series in pairs, others with every seed; the class is their number's remainder."""
     rng = np.random.default_rng([seed, *system.encode(), *dataset.encode()])
     tested = np.arange(40) + 40 * seed
-    labels = tuple(("yes", "no")[item % 2] for item in tested)
     logits = rng.normal(size=40) + strength * (tested % 2 == 0)
     positive = 1 / (1 + np.exp(-logits))
-    return RunResult(
+    return made_result(
+        [("yes", "no")[k % 2] for k in tested],
+        np.stack([positive, 1 - positive], axis=1),
+        names=[f"s{k}" for k in tested],
+        groups=[f"g{k // 2}" for k in tested],
         dataset=dataset,
         system=system,
         seed=seed,
         fold=str(seed),
-        config_hash="ab12",
-        classes=("yes", "no"),
-        positive="yes",
         changes=changes,
-        names=tuple(f"s{item}" for item in tested),
-        labels=labels,
-        groups=tuple(f"g{item // 2}" for item in tested),
-        probabilities=np.stack([positive, 1 - positive], axis=1),
         split={"description": "3 folds by pair", "leaky": False, "balance": "none"},
     )
 
 
 def write_study(
-    root, name, strengths, *, dataset=None, asked=None, changes=None, headline="auc", failed=(), more=""
+    root, name, strengths, *, dataset=None, requested=None, changes=None, headline="auc", failed=(), more=""
 ):
     """A folder as `raxss table` leaves it; ``strengths`` are those of the systems that ran."""
     dataset = dataset or name
@@ -70,7 +66,7 @@ def write_study(
     shuffled = bool(changes.get("shuffled"))
     text = textwrap.dedent(STUDY).format(
         title=f"A study: {name}",
-        systems=json.dumps(asked or list(strengths)),
+        systems=json.dumps(requested or list(strengths)),
         dataset=dataset,
         headline=headline,
         shuffled=str(shuffled).lower(),
@@ -83,14 +79,8 @@ def write_study(
             if (system, seed) in failed:
                 continue
             item = cell(study.datasets[0].name, system, seed, strength, changes)
-            noted = {
-                "seconds": 360.0,
-                "device": "cpu",
-                "n_threads": 1,
-                "python": "3.11.7",
-                "torch": "2.13.0",
-                "source": "a",
-            }
+            noted = {"seconds": 360.0, "device": "cpu", "n_threads": 1, "source": "a"}
+            noted |= {"python": "3.11.7", "torch": "2.13.0"}
             folder = root / name / "cells" / slug(item.dataset)
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f"{system}-{seed}-ab12.facts.json").write_text(json.dumps(noted))
@@ -118,7 +108,7 @@ def results(tmp_path_factory):
         root,
         "bonn",
         {"sss": 0.8, "gru": 0.2, "recommended": 2.5},
-        asked=["sss", "gru", "recommended", "lstm"],
+        requested=["sss", "gru", "recommended", "lstm"],
     )
     failed = [("gru", 2), *(("rocket", seed) for seed in SEEDS)]
     write_study(
@@ -214,31 +204,31 @@ def test_what_is_missing_is_counted_and_named(page):
     assert "- watch, watch: rocket, seeds 1, 2, 3: failed: TrainingError: the loss is nan (3)" in missing
 
 
-def test_of_two_studies_of_a_dataset_the_larger_is_shown_and_that_is_told(page):
+def test_of_two_studies_of_a_dataset_the_larger_is_shown_and_the_other_named(page):
     assert "- early has bonn too (3 fits); here it is from bonn (9 fits)." in page
 
 
 @pytest.mark.parametrize(("folder", "close"), [("bonn", set()), ("cut", {"sss"})])
-def test_a_lead_whose_interval_has_0_in_it_is_told(results, page, folder, close):
+def test_a_lead_whose_interval_has_0_in_it_is_reported(results, page, folder, close):
     table = pd.read_csv(results / folder / "comparisons.csv")
     table = table[(table["reference"] == "recommended") & (table["metric"] == "auc")]
     assert set(table.loc[table["high"] >= 0, "system"]) == close
-    told = next(line for line in page.splitlines() if line.startswith(f"- {folder}: recommended has the"))
-    assert set(re.findall(r"([a-z-]+) [+−][\d.]+ \(", told)) == close
+    text = next(line for line in page.splitlines() if line.startswith(f"- {folder}: recommended has the"))
+    assert set(re.findall(r"([a-z-]+) [+−][\d.]+ \(", text)) == close
 
 
-def test_where_ours_stands_is_said_by_name_and_number(results, page):
+def test_the_rank_of_ours_is_given_by_name_and_number(results, page):
     standing = section(page, "### Where recommended stands")
     best = mean_of(results, "bonn", "recommended", "auc")[0]
     assert f"- bonn: recommended has the highest mean AUC, {best:.3f}." in standing
-    told = next(line for line in standing.splitlines() if line.startswith("- watch"))
+    text = next(line for line in standing.splitlines() if line.startswith("- watch"))
     table = pd.read_csv(results / "watch" / "results.csv").pivot(
         index="seed", columns="system", values="accuracy"
     )
     by = (table["gru"] - table["recommended"]).mean()  # seeds that both have
-    assert "recommended is not at the top" in told
-    assert f"gru by {100 * by:+.1f} (" in told
-    assert told.endswith("the 95 % interval excludes 0 for gru.")
+    assert "recommended is not at the top" in text
+    assert f"gru by {100 * by:+.1f} (" in text
+    assert text.endswith("the 95 % interval excludes 0 for gru.")
     header, _, *body = rows(standing)
     assert header == ["dataset", "figure", "recommended", "sss", "difference", "p"]
     found = {item[0]: item for item in body}
@@ -262,7 +252,7 @@ def test_ranks_are_over_datasets_of_systems_that_all_have(results, page):
     assert "![Critical differences](plots/critical-difference.png)" in text
 
 
-def test_variants_are_told_with_their_distance_from_the_base(results, page):
+def test_variants_are_listed_with_their_difference_from_the_base(results, page):
     text = section(page, "## Variants")
     around = section(text, "### Around recommended")
     found = {row[0]: row for row in rows(around)}
@@ -349,9 +339,9 @@ def test_the_same_folders_give_the_same_bytes(results, page):
 
 
 def test_the_command_writes_the_page_and_says_where(results, page):
-    told = CliRunner().invoke(app, ["results", str(results)])
-    assert told.exit_code == 0, told.output
-    assert "README.md, with 2 plots." in told.output
+    response = CliRunner().invoke(app, ["results", str(results)])
+    assert response.exit_code == 0, response.output
+    assert "README.md, with 2 plots." in response.output
     assert (results / "README.md").read_text("utf-8") == page
     gathered, _ = gather(results)  # the page and its plots are no study
     assert [item.name for item in gathered] == ["bonn", "cut", "early", "shuffled", "variants", "watch"]
@@ -365,8 +355,8 @@ def test_a_table_of_an_earlier_raxss_is_refused_by_name(tmp_path):
         write_overview(tmp_path)
 
 
-def test_a_study_whose_files_lie_elsewhere_is_told_and_its_results_are_shown(tmp_path, caplog):
-    write_study(tmp_path, "mine", {"sss": 1.0}, asked=["sss", "gru"])
+def test_a_study_with_absent_files_is_reported_and_its_results_are_shown(tmp_path, caplog):
+    write_study(tmp_path, "mine", {"sss": 1.0}, requested=["sss", "gru"])
     copy = tmp_path / "mine" / "study.toml"
     copy.write_text('extensions = ["network.py"]\n' + copy.read_text())
     page = overview(tmp_path)["README.md"].decode()

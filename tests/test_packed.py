@@ -1,4 +1,4 @@
-"""Packed results: what is packed reads back to the last bit, and a pack that fails or is killed loses nothing."""
+"""Packed results: read back to the last bit, and nothing is lost when packing fails or is killed."""
 
 import dataclasses
 import json

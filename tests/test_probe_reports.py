@@ -19,8 +19,8 @@ from raxss.benchmark.analyses.reweighting_analysis import (
 from raxss.benchmark.analyses.robustness import LEVELS, Robustness
 from raxss.benchmark.analyses.robustness import sentences as robust_sentences
 from raxss.benchmark.pages.tidy import headline
-from raxss.benchmark.result import RunResult
 from raxss.benchmark.statistics import paired_bootstrap
+from unpacked import made_result
 
 REWEIGHTING, ROBUSTNESS = Reweighting(), Robustness()
 CROSS = Cross(spaces=["signal"], exclusions=[0, 0.5], temperatures=[0.05, 0.1], smoothings=[0.0, 0.5])
@@ -28,12 +28,10 @@ N = 40
 
 
 def cell(system="recommended", seed=1, dataset="toy"):
-    names = tuple(f"{seed}-{k}" for k in range(N))
-    return RunResult(
-        dataset=dataset, system=system, seed=seed, fold=str(seed), config_hash="ab", classes=("a", "b"),
-        positive="b", names=names, labels=("a", "b") * (N // 2), groups=names, probabilities=scores(0.5, seed),
-        split={"description": "5 folds by recording"},
-    )  # fmt: skip
+    names = [f"{seed}-{k}" for k in range(N)]
+    about = {"dataset": dataset, "system": system, "seed": seed, "fold": str(seed), "classes": ("a", "b")}
+    about |= {"positive": "b", "split": {"description": "5 folds by recording"}}
+    return made_result(("a", "b") * (N // 2), scores(0.5, seed), names=names, **about)
 
 
 def scores(signal, seed):
@@ -92,8 +90,8 @@ def test_each_difference_is_that_of_two_systems(planted, compared):
         for item in planted
         for place, answer in enumerate(item.evaluations)
     ]
-    asked = {"space": "signal", "exclusion": 0.5, "pooling": "mean", "smoothing": 0.0}
-    uniform = name_of({**asked, "weighting": "uniform", "temperature": None})
+    requested = {"space": "signal", "exclusion": 0.5, "pooling": "mean", "smoothing": 0.0}
+    uniform = name_of({**requested, "weighting": "uniform", "temperature": None})
     expected = paired_bootstrap(results, references=[uniform], metrics=["auc"], n_resamples=500).set_index(
         "system"
     )
@@ -104,7 +102,7 @@ def test_each_difference_is_that_of_two_systems(planted, compared):
         & (compared["smoothing"] == 0)
     ].iloc[0]
     for part, twin in zip(("", "inverted_", "shuffled_"), twins()["support"], strict=True):
-        wanted = expected.loc[name_of({**asked, "weighting": twin, "temperature": 0.1})]
+        wanted = expected.loc[name_of({**requested, "weighting": twin, "temperature": 0.1})]
         for name in ("difference", "low", "high", "p"):
             assert row[f"{part}{name}"] == pytest.approx(wanted[name]), (part, name)
     over = row["difference"] - row["inverted_difference"]
@@ -129,28 +127,28 @@ def test_one_sample_and_one_window_of_exclusion_have_uniform_weights_of_their_ow
     assert (table["difference"] == 0).all()  # in each block all weights do equally well
 
 
-def test_weights_that_know_something_are_said_to_carry_information(compared):
-    said = sentences(compared, "auc")
-    assert len(said) == 3  # two exclusions, and the count of all settings
+def test_informative_weights_are_called_informative(compared):
+    text = sentences(compared, "auc")
+    assert len(text) == 3  # two exclusions, and the count of all settings
     assert (
         "Weights from the signal, no exclusion, at temperature 0.1 differ from uniform ones by +0.0"
-        in said[0]
+        in text[0]
     )
-    assert said[0].endswith("they carry information, and do better than uniform ones.")
-    assert "exclusion 0.5 windows" in said[1]
-    assert "Of all 16 settings" in said[2]
-    assert "16 do better than uniform weights, 0 do worse; 16 do better than their inverted twins" in said[2]
+    assert text[0].endswith("they carry information, and do better than uniform ones.")
+    assert "exclusion 0.5 windows" in text[1]
+    assert "Of all 16 settings" in text[2]
+    assert "16 do better than uniform weights, 0 do worse; 16 do better than their inverted twins" in text[2]
 
 
 def test_of_weights_whose_twin_does_as_well_no_information_is_shown():
     same = [reweighed(empty_words, seed=seed) for seed in (1, 2)]
-    said = sentences(tables_of(same, n_resamples=500)["comparisons"], "auc")
-    assert "differ from uniform ones by +0.000" in said[0]
-    assert "that they carry information is not shown" in said[0]
-    assert "0 do better than uniform weights, 0 do worse; 0 do better than their inverted twins" in said[-1]
+    text = sentences(tables_of(same, n_resamples=500)["comparisons"], "auc")
+    assert "differ from uniform ones by +0.000" in text[0]
+    assert "that they carry information is not shown" in text[0]
+    assert "0 do better than uniform weights, 0 do worse; 0 do better than their inverted twins" in text[-1]
 
 
-def test_what_the_fitted_weights_do_is_said_with_its_interval(planted):
+def test_the_effect_of_the_fitted_weights_has_its_interval(planted):
     without = tables_of(planted, n_resamples=500)["without-weights"]
     assert fitted_sentence(without, "auc") == "As fitted, its weights are uniform."
     other = without.assign(difference=-0.02, low=-0.03, high=0.01)
@@ -193,7 +191,7 @@ def test_ties_go_to_the_lower_brier_score_and_then_to_equal_weights():
     assert unjudged.evaluations[pick(unjudged, "auc")].settings["weighting"] == "uniform"
 
 
-def test_what_was_chosen_is_told_with_what_it_gives_on_test():
+def test_what_was_chosen_is_reported_with_its_test_score():
     def judged(question):
         return {"auc": 0.9 if question["weighting"] == "support" else 0.5, "brier": 0.2}
 
@@ -204,9 +202,9 @@ def test_what_was_chosen_is_told_with_what_it_gives_on_test():
         own = figures[figures["seed"] == row["seed"]]
         assert row["test"] == pytest.approx(own.loc[own["weighting"] == "support", "auc"].iloc[0])
         assert row["test_uniform"] == pytest.approx(own.loc[own["weighting"] == "uniform", "auc"].iloc[0])
-    told = tables["without-weights"].set_index("what")
+    text = tables["without-weights"].set_index("what")
     mean = (tables["chosen"]["test"] - tables["chosen"]["test_uniform"]).mean()
-    assert told.loc["chosen on validation", "difference"] == pytest.approx(mean)
+    assert text.loc["chosen on validation", "difference"] == pytest.approx(mean)
 
 
 def test_the_same_answers_give_the_same_files(planted, tmp_path):
@@ -220,7 +218,7 @@ def test_the_same_answers_give_the_same_files(planted, tmp_path):
         assert first.read_bytes() == second.read_bytes(), first.name
 
 
-def test_names_are_no_markup_and_failures_are_told(tmp_path):
+def test_names_are_no_markup_and_failures_are_reported(tmp_path):
     strange = reweighed(informative, dataset="a|b <i>", system="=1+1")
     error = {
         "dataset": "a|b <i>",
@@ -294,12 +292,12 @@ def test_every_condition_is_compared_with_uniform_weights_and_with_sss(spoiled_a
 
 
 def test_the_words_say_where_weights_help(spoiled_and_compared):
-    said = robust_sentences(spoiled_and_compared, "auc")
-    assert len(said) == 2
-    assert said[0].startswith("recommended, its weights against uniform ones, on clean signals: +0.000")
-    assert ". Better under drift +0." in said[0]
-    assert said[0].endswith("under the others the two cannot be told apart.")
-    assert said[1].startswith("recommended, against sss, on clean signals")
+    text = robust_sentences(spoiled_and_compared, "auc")
+    assert len(text) == 2
+    assert text[0].startswith("recommended, its weights against uniform ones, on clean signals: +0.000")
+    assert ". Better under drift +0." in text[0]
+    assert text[0].endswith("under the others the two cannot be told apart.")
+    assert text[1].startswith("recommended, against sss, on clean signals")
 
 
 def test_where_nothing_differs_the_words_say_so(tmp_path):
@@ -324,8 +322,5 @@ def test_without_sss_only_uniform_weights_are_compared(saved):
     [(("a", "b"), (), "auc"), (("a", "b", "c"), ("a", "b"), "f1"), (("a", "b", "c"), (), "accuracy")],
 )
 def test_the_figure_is_the_one_that_a_study_of_such_classes_is_about(classes, f1_classes, expected):
-    result = RunResult(
-        dataset="d", system="s", seed=1, config_hash="", classes=classes, f1_classes=f1_classes, names=(),
-        labels=(), groups=(), probabilities=np.zeros((0, len(classes))),
-    )  # fmt: skip
+    result = made_result((), np.zeros((0, len(classes))), classes=classes, f1_classes=f1_classes)
     assert headline(result) == expected

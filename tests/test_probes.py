@@ -1,12 +1,7 @@
 """Evaluations of one fit under many settings against single predictions, and analyses of a whole study."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import textwrap
-import time
 
 import numpy as np
 import pandas as pd
@@ -30,14 +25,13 @@ from raxss.benchmark.analyses.robustness import (
 )
 from raxss.benchmark.evaluation_set import views_of
 from raxss.benchmark.packed import read_run, runs_in
-from raxss.benchmark.result import RunResult
 from raxss.benchmark.runs import evaluated, is_done, plan_run
 from raxss.benchmark.study import Study
 from raxss.benchmark.table import Work, run_table
 from raxss.cli import app
 from raxss.errors import ConfigError, DataError
 from toys import SMALL, waves
-from unpacked import as_files, unpack
+from unpacked import as_files, made_result, unpack
 
 CPU = Work(device="cpu")
 STUDY = """
@@ -93,13 +87,13 @@ def test_several_weightings_at_once_are_what_the_model_says_with_each(fitted, sp
     model, _, test = fitted
     model.set_params(space=space, smoothing=smoothing)
     kinds = ["support", "uniform", "inverse", "shuffled", "random"]
-    told = weighed(model, test, kinds)
-    for kind, found in zip(kinds, told, strict=True):
+    text = weighed(model, test, kinds)
+    for kind, found in zip(kinds, text, strict=True):
         assert_allclose(found, model.set_params(weighting=kind).predict_proba(test), atol=1e-12)
     model.set_params(weighting="support", space="signal", smoothing=0.0)
 
 
-def test_a_gate_is_asked_for_only_where_it_is_used(rng):
+def test_a_gate_is_required_only_where_it_is_used(rng):
     series = waves(rng, 18)
     settings = {"weighting": "gated", "series_loss_weight": 1.0, "n_neighbors": 3}
     model = RAxSSClassifier(**SMALL | settings).fit(series[:12], validation=series[12:])
@@ -173,7 +167,7 @@ def test_weights_cannot_save_a_series_whose_spoiled_windows_are_the_ones_that_ag
 # Probes
 
 
-def test_the_answer_to_a_condition_is_the_prediction_of_spoiled_series(fitted):
+def test_the_evaluation_of_a_condition_is_the_prediction_of_spoiled_series(fitted):
     model, _, test = fitted
     conditions = (("clean", 0.0), ("mixed", 0.35), ("noise", 5.0), ("shortened", 0.5))
     answers = Robustness(conditions=conditions).evaluate(evaluated_on(fitted))
@@ -187,7 +181,7 @@ def test_the_answer_to_a_condition_is_the_prediction_of_spoiled_series(fitted):
         assert_allclose(answer.probabilities, expected, atol=1e-12)
 
 
-def test_a_model_with_equal_weights_answers_once_a_condition(fitted):
+def test_a_model_with_equal_weights_has_one_evaluation_a_condition(fitted):
     model, _, _ = fitted
     model.set_params(weighting="uniform")
     answers = Robustness().evaluate(evaluated_on(fitted))
@@ -198,7 +192,7 @@ def test_a_model_with_equal_weights_answers_once_a_condition(fitted):
     assert {answer.settings["weights"] for answer in answers} == {"own"}
 
 
-def test_the_conditions_are_those_that_were_asked_for():
+def test_the_conditions_are_those_of_the_specification():
     shares = (0.05, 0.1, 0.2, 0.35, 0.5)
     for kind in ("drift", "line noise", "pops", "dropouts", "mixed"):
         assert LEVELS[kind] == shares
@@ -211,7 +205,7 @@ def test_the_conditions_are_those_that_were_asked_for():
         Robustness(conditions=(("dirft", 0.1),))
 
 
-def test_every_setting_is_answered_for_test_and_judged_on_validation(fitted):
+def test_every_setting_is_evaluated_on_test_and_validation(fitted):
     model, validation, test = fitted
     cross = Cross(temperatures=(0.05, 0.5), smoothings=(0.0, 0.3))
     answers = Reweighting(cross=cross).evaluate(evaluated_on(fitted))
@@ -276,14 +270,10 @@ def test_a_probe_changes_the_hash_and_its_absence_does_not(view, tmp_path):
 # Files
 
 
-def test_answers_are_read_back_to_the_bit_and_damage_is_noticed(tmp_path, rng):
-    result = RunResult(
-        dataset="d", system="s", seed=1, config_hash="ab", classes=("a", "b"), names=("x", "y"), labels=("a", "b"),
-        groups=("x", "y"), probabilities=rng.random((2, 2)),
-    )  # fmt: skip
-    answer = Evaluation(
-        settings={"level": 0.1, "t": None}, probabilities=rng.random((2, 2)), validation={"auc": 1.0}
-    )
+def test_evaluations_are_read_back_to_the_bit_and_damage_is_noticed(tmp_path, rng):
+    result = made_result(("a", "b"), rng.random((2, 2)), classes=("a", "b"), names=("x", "y"))
+    settings = {"level": 0.1, "t": None}
+    answer = Evaluation(settings=settings, probabilities=rng.random((2, 2)), validation={"auc": 1.0})
     place = tmp_path / "one.json"
     EvaluatedRun(result=result, evaluations=(answer,)).write(place)
     back = EvaluatedRun.read(place)
@@ -317,14 +307,14 @@ def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished")
     (folder / "study.toml").write_text(textwrap.dedent(STUDY))
     where = folder / "study.toml", "--out", folder / "out"
-    told = {"reweigh": run("reweigh", *where), "robustness": run("robustness", *where, "--seeds", 1)}
-    return told, folder / "study.toml", folder / "out"
+    text = {"reweigh": run("reweigh", *where), "robustness": run("robustness", *where, "--seeds", 1)}
+    return text, folder / "study.toml", folder / "out"
 
 
 def test_a_study_is_reweighed(finished):
-    told, _, out = finished
-    assert told["reweigh"].exit_code == 0, told["reweigh"].output
-    assert "4 results, 0 failed, 0 not run yet" in told["reweigh"].output
+    response, _, out = finished
+    assert response["reweigh"].exit_code == 0, response["reweigh"].output
+    assert "4 results, 0 failed, 0 not run yet" in response["reweigh"].output
     answers = pd.read_csv(out / "reweighting" / "answers.csv")
     assert set(answers["system"]) == {"recommended", "sss"}  # all-positive weighs no windows
     setting = ["space", "exclusion", "weighting", "temperature", "pooling", "smoothing"]
@@ -340,7 +330,7 @@ def test_a_study_is_reweighed(finished):
     assert str(out.parent) not in page
 
 
-def test_the_difference_of_the_page_is_that_of_the_answers(finished):
+def test_the_difference_of_the_page_is_that_of_the_evaluations(finished):
     _, _, out = finished
     answers = pd.read_csv(out / "reweighting" / "answers.csv")
     compared = pd.read_csv(out / "reweighting" / "comparisons.csv")
@@ -357,9 +347,11 @@ def test_the_difference_of_the_page_is_that_of_the_answers(finished):
 
 
 def test_a_study_is_spoiled(finished):
-    told, _, out = finished
-    assert told["robustness"].exit_code == 0, told["robustness"].output
-    assert "8 results, 0 failed, 8 not run yet" in told["robustness"].output  # four fits a system and seed
+    response, _, out = finished
+    assert response["robustness"].exit_code == 0, response["robustness"].output
+    assert (
+        "8 results, 0 failed, 8 not run yet" in response["robustness"].output
+    )  # four fits a system and seed
     answers = pd.read_csv(out / "robustness" / "answers.csv")
     n_conditions = len(conditions_at_test()) + 3
     assert len(answers[answers["system"] == "recommended"]) == 2 * n_conditions  # weights
@@ -372,14 +364,14 @@ def test_a_study_is_spoiled(finished):
     assert (out / "robustness" / "plots" / "synthetic.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_a_fit_that_is_asked_is_the_fit_of_the_table(finished, tmp_path):
+def test_an_evaluated_fit_is_the_fit_of_the_table(finished, tmp_path):
     _, study, out = finished
     table = run_table(Study.read(study), tmp_path, work=CPU, only=["sss"], seeds=[1])
     (place,) = [cell for cell in runs_in(out / "reweighting") if cell.match("sss-1-*.json")]
     assert_array_equal(read_run(place, EvaluatedRun).result.probabilities, table.results[0].probabilities)
 
 
-def test_what_was_lost_is_answered_again_with_the_same_bytes(finished, tmp_path):
+def test_what_was_lost_is_evaluated_again_with_the_same_bytes(finished, tmp_path):
     _, study, out = finished
     for analysis in ("reweighting", "robustness"):
         before = files_in(out / analysis)
@@ -394,27 +386,6 @@ def test_what_was_lost_is_answered_again_with_the_same_bytes(finished, tmp_path)
         assert files_in(out / analysis) == before
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_run_that_was_killed_goes_on_to_the_same_bytes(finished, tmp_path, workers):
-    _, study, out = finished
-    options = ["--out", tmp_path, "--device", "cpu", "--workers", workers]
-    command = [sys.executable, "-m", "raxss", "reweigh", study, *options]
-    begun = subprocess.Popen(list(map(str, command)), start_new_session=True)
-    cells = tmp_path / "reweighting" / "cells"  # which are packed at the end alone
-    while begun.poll() is None and not list(cells.rglob("recommended-*.json")):
-        time.sleep(0.05)
-    os.killpg(begun.pid, signal.SIGKILL)
-    assert begun.wait() == -signal.SIGKILL
-    assert not (tmp_path / "reweighting" / "README.md").exists()
-    time.sleep(2)  # workers see that they are alone, and end
-    outcome = run_analysis(
-        "reweighting", Study.read(study), tmp_path, work=Work(device="cpu", n_workers=workers)
-    )
-    assert 1 <= outcome.n_run <= 4
-    assert files_in(tmp_path / "reweighting") == files_in(out / "reweighting")
-
-
 def test_a_narrower_run_leaves_the_rest_and_the_page_has_what_is_done(finished, tmp_path):
     _, study, _ = finished
     outcome = run_analysis("reweighting", Study.read(study), tmp_path, work=CPU, only=["sss"], seeds=[2])
@@ -425,29 +396,29 @@ def test_a_narrower_run_leaves_the_rest_and_the_page_has_what_is_done(finished, 
     assert "done  synthetic, sss, seed 2" in listed
 
 
-def test_a_fit_that_fails_is_told_and_the_others_go_on(tmp_path):
+def test_a_fit_that_fails_is_reported_and_the_others_go_on(tmp_path):
     text = textwrap.dedent(STUDY).replace("width = 3", "widht = 3")
     (tmp_path / "study.toml").write_text(text)
-    told = run("reweigh", tmp_path / "study.toml", "--out", tmp_path / "out", "--seeds", "1")
-    assert told.exit_code == 1
-    assert "1 results, 1 failed, 2 not run yet" in told.output
+    response = run("reweigh", tmp_path / "study.toml", "--out", tmp_path / "out", "--seeds", "1")
+    assert response.exit_code == 1
+    assert "1 results, 1 failed, 2 not run yet" in response.output
     page = (tmp_path / "out" / "reweighting" / "README.md").read_text()
     assert "widht" in page
     (error,) = (tmp_path / "out" / "reweighting").rglob("*.error.json")
     assert json.loads(error.read_text())["system"] == "sss"
 
 
-def test_systems_without_windows_cannot_be_asked(finished, tmp_path):
+def test_systems_without_windows_cannot_be_evaluated(finished, tmp_path):
     _, study, _ = finished
-    told = run("robustness", study, "--out", tmp_path, "--only", "all-positive")
-    assert isinstance(told.exception, ConfigError)
-    assert "'all-positive' gives windows no weights" in str(told.exception)
+    response = run("robustness", study, "--out", tmp_path, "--only", "all-positive")
+    assert isinstance(response.exception, ConfigError)
+    assert "'all-positive' gives windows no weights" in str(response.exception)
     alone = Study.from_toml('systems = ["gru", "rocket"]\n[dataset]\ndata = "synthetic"')
     with pytest.raises(ConfigError, match=r"none of the study's systems \(gru, rocket\)"):
         of_kinds(alone, ["windows"])
 
 
-def test_a_cell_with_a_probe_is_done_when_its_answers_are_there(view, tmp_path):
+def test_a_cell_with_a_probe_is_done_when_its_evaluations_are_there(view, tmp_path):
     study, whole = view
     cell = plan_run(study, whole, study.compared()["sss"], 1, tmp_path, probe=Reweighting())
     assert not is_done(cell)

@@ -1,7 +1,6 @@
-"""Tables that hold what the results say, and a page that says no more."""
+"""Tables and page of a comparison against the results behind them."""
 
 import csv
-import dataclasses
 import json
 
 import matplotlib
@@ -17,10 +16,10 @@ from raxss.benchmark.pages.files import read_table
 from raxss.benchmark.pages.markdown import plain
 from raxss.benchmark.pages.page import make_page
 from raxss.benchmark.pages.report import plot_systems, tables_of, write_report
-from raxss.benchmark.result import RunResult
 from raxss.benchmark.statistics import COMPARED, paired_bootstrap
 from raxss.errors import OutputError
 from raxss.metrics import METRICS, score
+from unpacked import made_result
 
 FIRST = ["dataset", "system", "seed", "f1", "auc", "accuracy"]
 SEEDS = (69421, 69422, 69423)
@@ -32,20 +31,16 @@ def cell(rng, system="sss", *, strength=1.0, seed=SEEDS[0], tested=None, classes
     codes = tested % len(classes)
     logits = rng.normal(size=(len(tested), len(classes))) + strength * np.eye(len(classes))[codes]
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    split = {"description": "pair", "leaky": False, "balance": "none"}
     facts = {
-        "dataset": "toy",
         "system": system,
         "seed": seed,
-        "config_hash": "ab12",
         "classes": classes,
-        "positive": classes[0] if len(classes) == 2 else None,
-        "names": tuple(f"s{item}" for item in tested),
-        "labels": tuple(classes[code] for code in codes),
-        "groups": tuple(f"g{item // 2}" for item in tested),
-        "probabilities": probabilities,
-        "split": {"description": "pair", "leaky": False, "balance": "none"},
+        "split": split,
+        "names": [f"s{k}" for k in tested],
     }
-    return RunResult(**facts | changes)
+    facts |= {"labels": [classes[code] for code in codes], "groups": [f"g{k // 2}" for k in tested]}
+    return made_result(**facts | {"probabilities": probabilities} | changes)
 
 
 @pytest.fixture
@@ -87,6 +82,10 @@ def tables_in(page):
     return tables
 
 
+def scored(result):
+    return score(result.labels, result.probabilities, classes=result.classes, positive="yes")
+
+
 def column(table, name):
     place = table[0].index(name)
     return {row[0]: row[place] for row in table[1:]}
@@ -117,7 +116,7 @@ def test_results_have_a_row_for_each_cell_with_the_figures_of_score(tmp_path, st
     assert not table.duplicated(["dataset", "system", "seed"]).any()
     found = table.set_index(["system", "seed"])
     for item in results:
-        expected = score(item.labels, item.probabilities, classes=item.classes, positive="yes")
+        expected = scored(item)
         assert found.loc[(item.system, item.seed), list(METRICS)].to_dict() == pytest.approx(expected)
         assert json.loads(found.loc[(item.system, item.seed), "test_classes"]) == {"yes": 20, "no": 20}
     failed = found.loc[("raxss-pearson", SEEDS[-1])]
@@ -164,8 +163,7 @@ def test_the_page_has_mean_and_deviation_over_seeds(tmp_path, study):
     assert table[0][:4] == ["system", "F1", "AUC", "accuracy %"]
     assert [row[0] for row in table[1:]] == ["sss", "gru", "raxss-pearson"]
     for system in ("sss", "raxss-pearson"):
-        own = [score(item.labels, item.probabilities, classes=item.classes, positive="yes")
-               for item in results if item.system == system]  # fmt: skip
+        own = [scored(item) for item in results if item.system == system]
         auc, accuracy = (np.array([entry[name] for entry in own]) for name in ("auc", "accuracy"))
         assert len(own) == (3 if system == "sss" else 2)
         assert numbers(column(table, "AUC")[system]) == pytest.approx([auc.mean(), auc.std(ddof=1)], abs=6e-4)
@@ -178,10 +176,7 @@ def test_folds_of_a_seed_count_as_one(tmp_path, rng):
     results = [cell(rng, seed=seed, fold=fold, tested=part) for seed in SEEDS[:2]
                for fold, part in (("a", range(20)), ("b", range(20, 60)))]  # fmt: skip
     written(tmp_path, results)
-    auc = [
-        score(item.labels, item.probabilities, classes=item.classes, positive="yes")["auc"]
-        for item in results
-    ]
+    auc = [scored(item)["auc"] for item in results]
     by_seed = [np.mean(auc[:2]), np.mean(auc[2:])]
     row = pd.read_csv(tmp_path / "summary.csv").iloc[0]
     assert row["n_seeds"] == 2
@@ -227,7 +222,7 @@ def test_pooled_figures_are_those_of_all_predictions_at_once(tmp_path, rng):
     assert "Each series is tested once." in page
 
 
-def test_series_that_were_tested_twice_are_told(tmp_path, study):
+def test_series_that_were_tested_twice_are_reported(tmp_path, study):
     page = written(tmp_path, *study)
     pooled = pd.read_csv(tmp_path / "pooled.csv")
     assert (pooled["n_predictions"] > pooled["n_series"]).all()
@@ -242,9 +237,9 @@ def test_comparisons_are_those_of_the_paired_bootstrap(tmp_path, study):
     expected = paired_bootstrap(results, n_resamples=200).set_index(keys).sort_index()
     pd.testing.assert_frame_equal(found, expected, rtol=1e-9, check_dtype=False, check_column_type=False)
     row = expected.loc["auc", "sss", "gru"]
-    told = f"{row['difference']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})".replace("-", "−")
+    text = f"{row['difference']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})".replace("-", "−")
     from_sss = next(table for table in tables_in(page) if table[0][1:3] == ["F1", "p"])
-    assert column(from_sss, "AUC") == {"gru": told, "raxss-pearson": column(from_sss, "AUC")["raxss-pearson"]}
+    assert column(from_sss, "AUC") == {"gru": text, "raxss-pearson": column(from_sss, "AUC")["raxss-pearson"]}
     assert from_sss[1][4] == f"{row['p_holm']:.3f}"
 
 
@@ -284,7 +279,7 @@ def test_the_trivial_baseline_is_what_calling_all_positive_gives(tmp_path, rng):
     assert "Shares there: yes 25.0 %, no 75.0 %." in page
 
 
-def test_f1_over_some_classes_is_in_every_table_and_told(tmp_path, rng):
+def test_f1_over_some_classes_is_in_every_table_and_described(tmp_path, rng):
     classes = ("AF", "noisy", "normal", "other")
     wanted = ("normal", "AF", "other")
     results = [
@@ -318,7 +313,7 @@ def test_f1_over_some_classes_is_in_every_table_and_told(tmp_path, rng):
 SHUFFLED = {"shuffled": True, "seed": 7}
 
 
-def test_shuffled_labels_are_told_loudly_and_rank_nobody(tmp_path, rng):
+def test_shuffled_labels_are_reported_and_not_ranked(tmp_path, rng):
     results = [
         cell(rng, name, seed=seed, strength=0.0, dataset=dataset, changes=changes)
         for name in ("sss", "gru")
@@ -350,12 +345,9 @@ def test_a_system_that_finds_what_is_not_there_is_named(tmp_path, rng):
         for name, strength in strengths.items()
         for seed in SEEDS
     ]
-    results = [
-        dataclasses.replace(item, probabilities=np.tile([1.0, 0.0], (80, 1)))
-        if item.system == "all-positive"
-        else item
-        for item in results
-    ]
+    for item in results:
+        if item.system == "all-positive":
+            item.probabilities[:] = [1.0, 0.0]
     page = written(tmp_path, results, n_resamples=1000)
     rows = pd.read_csv(tmp_path / "comparisons.csv")
     by_chance = rows[rows["reference"] == "chance"].set_index("system")
@@ -372,22 +364,18 @@ def test_a_system_that_finds_what_is_not_there_is_named(tmp_path, rng):
     assert set(rows.loc[rows["reference"] != "chance", "reference"]) == {"sss"}
 
 
-def test_what_was_done_to_the_data_is_told(tmp_path, rng):
-    bonn = {
-        "centre": "Bonn",
-        "data": "bonn",
-        "classes": ["F", "N"],
-        "rename": {"F": "focal", "N": "nonfocal"},
-    }
+def test_what_was_done_to_the_data_is_reported(tmp_path, rng):
+    names = {"F": "focal", "N": "nonfocal"}
+    bonn = {"centre": "Bonn", "data": "bonn", "classes": ["F", "N"], "rename": names}
     bern = {"centre": "bern", "data": "bern", "classes": [], "rename": {}}
     changes = {"sources": [bern, bonn], "crop": [0.25, 1.0], "seed": 7}
-    told = (
+    text = (
         "joined from bern and Bonn (bonn; F as focal, N as nonfocal), each a centre; each series cut to a random "
         "25 to 100 % of its length (seed 7)"
     )
     page = written(tmp_path, [cell(rng, changes=changes)])
-    assert f"- Data: {told}." in page
-    assert pd.read_csv(tmp_path / "results.csv")["data"].tolist() == [told]
+    assert f"- Data: {text}." in page
+    assert pd.read_csv(tmp_path / "results.csv")["data"].tolist() == [text]
     assert "- Data:" not in written(tmp_path, [cell(rng)])
 
 
@@ -400,7 +388,7 @@ def test_a_leaky_split_is_called_so(tmp_path, rng):
     assert "eaky" not in written(tmp_path, [cell(rng)])
 
 
-def test_few_groups_are_told_and_fewer_have_no_interval(tmp_path, rng):
+def test_few_groups_are_reported_and_fewer_have_no_interval(tmp_path, rng):
     page = written(tmp_path, [cell(rng, item, tested=range(24)) for item in ("sss", "gru")])
     assert "toy: exact intervals. With 12 groups they are rough" in page
     page = written(tmp_path, [cell(rng, item, tested=range(10)) for item in ("sss", "gru")])
@@ -424,14 +412,14 @@ def test_failures_are_listed_and_the_rest_goes_on(tmp_path, rng, study):
     failed = tables_in(page)[-1]
     assert failed[0] == ["dataset", "system", "seed", "error"]
     assert ["toy", "raxss-pearson", str(SEEDS[-1]), "TrainingError: the loss is nan at step 3"] in failed
-    told = next(row[-1] for row in failed if row[1] == "lstm")
-    assert "DataError: the probabilities of 40 of 40 series are not finite" in told
+    text = next(row[-1] for row in failed if row[1] == "lstm")
+    assert "DataError: the probabilities of 40 of 40 series are not finite" in text
     assert "8 fits, and 3 that failed" in page
     assert set(column(tables_in(page)[0], "AUC")) == {"sss", "gru", "raxss-pearson"}
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "shown"),
     [
         ("cannot open '/home/zoe/run 7/cells/a.json'", "cannot open 'a.json'"),
         ("no /mnt/disk/a.npz, see https://x.org/a/b", "no a.npz, see https://x.org/a/b"),
@@ -439,18 +427,11 @@ def test_failures_are_listed_and_the_rest_goes_on(tmp_path, rng, study):
         ("pool 24/12 and/or ../a/b", "pool 24/12 and/or ../a/b"),
     ],
 )
-def test_errors_are_shown_without_tracebacks_and_the_folders_of_a_machine(tmp_path, message, told):
+def test_errors_are_shown_without_tracebacks_and_the_folders_of_a_machine(tmp_path, message, shown):
     trace = 'Traceback (most recent call last):\n  File "/home/zoe/x.py", line 3'
-    error = {
-        "dataset": "toy",
-        "system": "sss",
-        "seed": 1,
-        "type": "E",
-        "message": message,
-        "traceback": trace,
-    }
-    page = written(tmp_path, [], [error])
-    assert tables_in(page)[-1][-1][-1] == f"E: {told}"
+    error = {"dataset": "toy", "system": "sss", "seed": 1, "type": "E", "message": message}
+    page = written(tmp_path, [], [error | {"traceback": trace}])
+    assert tables_in(page)[-1][-1][-1] == f"E: {shown}"
     for text in (page, (tmp_path / "results.csv").read_text("utf-8")):
         assert "Traceback" not in text
         assert "zoe" not in text
@@ -485,15 +466,8 @@ def test_a_name_with_markup_is_shown_as_it_is(tmp_path, rng):
         cell(rng, ODD, seed=seed, dataset="1. data|set", classes=classes, positive=classes[0],
              labels=tuple(classes[k % 2] for k in range(40))) for seed in SEEDS
     ] + [cell(rng, "sss", seed=seed, dataset="1. data|set", classes=classes) for seed in SEEDS]  # fmt: skip
-    errors = [
-        {
-            "dataset": "1. data|set",
-            "system": "- x",
-            "seed": 1,
-            "type": "E",
-            "message": f"{ODD}\n\n# big\x1b[31m",
-        }
-    ]
+    error = {"dataset": "1. data|set", "system": "- x", "seed": 1, "type": "E"}
+    errors = [error | {"message": f"{ODD}\n\n# big\x1b[31m"}]
     page = written(tmp_path, results, errors, study_name="<img src=x onerror=alert(1)>\n# two")
     for table in tables_in(page):
         assert {len(row) for row in table} == {len(table[0])}
@@ -594,11 +568,11 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, rng):
 # While it runs ------------------------------------------------------------------------------------------------
 
 
-def test_the_board_shows_names_as_they_are():
-    board = LiveTable("a [/x] b :smile:", {"[red]sss[/]": 2, "c [/y]": 1})
-    board.count("c [/y]", failed=True)
+def test_the_live_table_shows_names_as_they_are():
+    progress = LiveTable("a [/x] b :smile:", {"[red]sss[/]": 2, "c [/y]": 1})
+    progress.count("c [/y]", failed=True)
     console = Console(width=100)
     with console.capture() as drawn:
-        console.print(board._drawn())
+        console.print(progress._drawn())
     for name in ("a [/x] b :smile:", "[red]sss[/]", "c [/y]", "0 of 3 done"):
         assert name in drawn.get()

@@ -1,4 +1,4 @@
-"""`raxss rerun`: a committed figure comes out again, or is told not to."""
+"""`raxss rerun`: a committed result is reproduced, or reported as not reproduced."""
 
 import dataclasses
 import hashlib
@@ -86,12 +86,12 @@ def changed(folder, system, seed, figures):
 @pytest.mark.parametrize("system", ["trees", "network", "minimal"])
 def test_a_cell_comes_out_again_bit_for_bit_and_its_folder_stays_as_it_is(finished, system):
     before = digests(finished)
-    told = run(finished, system, 2)
-    assert told.exit_code == 0, told.output
+    response = run(finished, system, 2)
+    assert response.exit_code == 0, response.output
     figure = pd.read_csv(finished / "results.csv").set_index(["system", "seed"]).loc[(system, 2), "auc"]
-    assert f"  auc       {figure:14.10f}{figure:14.10f}\n" in told.output
-    assert "the same to the last digit; probabilities are equal bit for bit." in told.output
-    assert "then" not in told.output  # same versions, same device
+    assert f"  auc       {figure:14.10f}{figure:14.10f}\n" in response.output
+    assert "the same to the last digit; probabilities are equal bit for bit." in response.output
+    assert "then" not in response.output  # same versions, same device
     assert digests(finished) == before
 
 
@@ -131,11 +131,11 @@ def forged(folder, n_swapped):
 def test_a_figure_that_nobody_gets_again_ends_with_exit_code_1(committed):
     auc = pd.read_csv(committed / "results.csv").set_index(["system", "seed"]).loc["trees", "auc"]
     was = forged(committed, n_swapped=6)
-    told = run(committed, "trees", 1)
-    assert told.exit_code == 1, told.output
+    response = run(committed, "trees", 1)
+    assert response.exit_code == 1, response.output
     deviation = np.std([was, auc[2], auc[3]], ddof=1)
     assert abs(auc[1] - was) > deviation  # else this test shows nothing
-    assert f"differs by {auc[1] - was:+.4f}, seed deviation only {deviation:.4f}." in told.output
+    assert f"differs by {auc[1] - was:+.4f}, seed deviation only {deviation:.4f}." in response.output
 
 
 def test_a_figure_within_the_seeds_deviation_passes(committed):
@@ -160,12 +160,12 @@ def test_of_one_seed_only_the_same_figure_passes():
     assert off.verdict() == "differs by +0.0100; of one seed there is no deviation to judge that by"
 
 
-def test_the_committed_settings_win_over_todays_and_that_is_told(committed):
+def test_the_committed_settings_win_over_todays_with_a_note(committed):
     copy = committed / "study.toml"
     copy.write_text(copy.read_text().replace("n_trees = 10", "n_trees = 11"))
-    told = run(committed, "trees", 1)
-    assert told.exit_code == 0, told.output
-    assert "the study would set n_trees = 11 today; this fit has the committed 10" in told.output
+    response = run(committed, "trees", 1)
+    assert response.exit_code == 0, response.output
+    assert "the study would set n_trees = 11 today; this fit has the committed 10" in response.output
 
 
 def older(folder, system, change):
@@ -181,10 +181,10 @@ def test_a_setting_that_is_newer_than_the_cell_has_its_neutral_value(committed):
     older(committed, "network", lambda settings: settings.pop("smoothing"))
     copy = committed / "study.toml"
     copy.write_text(copy.read_text().replace("batch_size = 256", "batch_size = 256\nsmoothing = 0.5"))
-    told = run(committed, "network", 1)
-    assert told.exit_code == 0, told.output
-    assert "probabilities are equal bit for bit" in told.output
-    assert "the study would set smoothing = 0.5 today; this fit has the committed 0.0" in told.output
+    response = run(committed, "network", 1)
+    assert response.exit_code == 0, response.output
+    assert "probabilities are equal bit for bit" in response.output
+    assert "the study would set smoothing = 0.5 today; this fit has the committed 0.0" in response.output
 
 
 def test_a_cell_under_old_names_comes_out_again_without_a_warning(committed):
@@ -194,7 +194,7 @@ def test_a_cell_under_old_names_comes_out_again_without_a_warning(committed):
     assert (again.same, again.farthest) == (True, 0.0)
 
 
-def test_what_differs_in_device_and_versions_is_told(committed):
+def test_what_differs_in_device_and_versions_is_reported(committed):
     place = place_of(committed, "trees", 3).with_suffix(".facts.json")
     facts = json.loads(place.read_text()) | {"torch": "1.0.0", "device": "NVIDIA H200"}
     del facts["scipy"]
@@ -214,27 +214,27 @@ def test_another_split_is_no_repetition(committed):
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("requested", "message"),
     [
         ({"system": "tree"}, "no result of the system 'tree'; did you mean 'trees'"),
         ({"seed": 4}, "no result of the seed 4"),
         ({"dataset": "synthetics"}, "no result of the dataset 'synthetics'; did you mean 'synthetic'"),
     ],
 )
-def test_what_is_not_in_the_folder_is_answered_with_what_is(finished, asked, message):
+def test_what_is_not_in_the_folder_is_refused_with_what_is(finished, requested, message):
     with pytest.raises(ConfigError, match=message):
-        rerun(finished, **{"system": "trees", "seed": 1} | asked)
+        rerun(finished, **{"system": "trees", "seed": 1} | requested)
 
 
-def test_a_folder_without_its_study_asks_for_it_and_takes_it(committed, tmp_path):
+def test_a_folder_without_its_study_requires_it(committed, tmp_path):
     (committed / "study.toml").rename(tmp_path / "mine.toml")
     with pytest.raises(ConfigError, match=r"'committed' has no copy of its study.*--study"):
         rerun(committed, "trees", 1)
-    told = run(committed, "trees", 1, "--study", tmp_path / "mine.toml")
-    assert told.exit_code == 0, told.output
+    response = run(committed, "trees", 1, "--study", tmp_path / "mine.toml")
+    assert response.exit_code == 0, response.output
 
 
-def test_a_copy_whose_files_lie_elsewhere_asks_for_the_original(committed):
+def test_a_copy_with_absent_files_requires_the_original(committed):
     copy = committed / "study.toml"
     copy.write_text('extensions = ["network.py"]\n' + copy.read_text())
     with pytest.raises(ConfigError, match=r"'network.py' is not there.*This is a copy.*--study"):

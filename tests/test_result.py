@@ -1,4 +1,4 @@
-"""What one cell of a comparison leaves behind: the same again when read, and refused when it is not whole."""
+"""Result of one run: read back unchanged, and refused when damaged."""
 
 import dataclasses
 import json
@@ -70,18 +70,18 @@ def test_a_file_cut_short_anywhere_is_refused_by_name(tmp_path, result):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"seed": 1}, "does not fit its seal"),
         ({"format": "raxss cell 0"}, "'raxss cell 0'"),
         ({"seal": None}, "does not fit its seal"),
     ],
 )
-def test_a_changed_file_is_refused(tmp_path, result, change, told):
+def test_a_changed_file_is_refused(tmp_path, result, change, message):
     result.write(tmp_path / "a.json")
     content = json.loads((tmp_path / "a.json").read_text())
     (tmp_path / "a.json").write_text(json.dumps(content | change))
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         RunResult.read(tmp_path / "a.json")
 
 

@@ -1,4 +1,4 @@
-"""What is committed under results/ says the same in its tables as in its predictions, and leaves no system out."""
+"""Committed tables under results/ agree with the committed predictions, and have every system."""
 
 from pathlib import Path
 

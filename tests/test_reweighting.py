@@ -1,4 +1,4 @@
-"""Every setting from one pass of the network, against the model asked anew with each setting."""
+"""Every setting from one pass of the network, against predictions of the model with each setting."""
 
 import itertools
 import math
@@ -47,11 +47,11 @@ def test_every_row_of_means_is_what_the_model_predicts_with_these_settings(fitte
     means = table[table["pooling"] == "mean"]
     n_asked = 0
     for _, rows in means.groupby(SETTINGS, dropna=False):
-        asked = rows[SETTINGS].iloc[0].to_dict()
-        assert type(asked["exclusion"]) is (int if asked["exclusion"] == 0 else float)
-        if math.isnan(asked["temperature"]):
-            asked["temperature"] = 0.1
-        expected = model.set_params(**asked).predict_proba(series)
+        requested = rows[SETTINGS].iloc[0].to_dict()
+        assert type(requested["exclusion"]) is (int if requested["exclusion"] == 0 else float)
+        if math.isnan(requested["temperature"]):
+            requested["temperature"] = 0.1
+        expected = model.set_params(**requested).predict_proba(series)
         assert_allclose(probabilities(rows), expected, atol=1e-12)
         n_asked += 1
     assert n_asked == 2 * 2 * (3 * 2 + 1) * 2  # spaces, exclusions, weights, smoothings
@@ -74,14 +74,14 @@ def test_logits_and_the_top_tenth_are_those_of_plain_loops(fitted, table):
     for item in series:
         windows = model.explain(item).windows
         windows = windows[~windows["nonfinite"]]
-        said = windows.filter(like="smoothed_").to_numpy().tolist()
+        text = windows.filter(like="smoothed_").to_numpy().tolist()
         logs = [
-            math.fsum(w * math.log(max(p[c], 1e-12)) for w, p in zip(windows["weight"], said, strict=True))
+            math.fsum(w * math.log(max(p[c], 1e-12)) for w, p in zip(windows["weight"], text, strict=True))
             for c in range(3)
         ]
         total = math.fsum(map(math.exp, logs))
-        n_top = max(round(len(said) / 10), 1)
-        surest = [math.fsum(sorted((p[c] for p in said), reverse=True)[:n_top]) / n_top for c in range(3)]
+        n_top = max(round(len(text) / 10), 1)
+        surest = [math.fsum(sorted((p[c] for p in text), reverse=True)[:n_top]) / n_top for c in range(3)]
         here = table[
             (table["series"] == item.name)
             & (table["space"] == "features")
@@ -114,9 +114,9 @@ def test_the_surest_tenth_is_sure_of_the_positive_class(rng, positive):
     table = reweigh(model, series[:1], cross, positive=positive)
     row = table[table["pooling"] == "top tenth"].iloc[0]
     place = model.classes_.tolist().index(positive)
-    said = sorted(next(model.window_probabilities(series[:1]))[:, place])
-    n_top = max(round(len(said) / 10), 1)
-    assert row[f"probability_{positive}"] == pytest.approx(np.mean(said[-n_top:]))
+    text = sorted(next(model.window_probabilities(series[:1]))[:, place])
+    n_top = max(round(len(text) / 10), 1)
+    assert row[f"probability_{positive}"] == pytest.approx(np.mean(text[-n_top:]))
 
 
 def test_twins_turn_the_weights_round_and_shuffle_them(fitted):

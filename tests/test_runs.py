@@ -1,4 +1,4 @@
-"""Views of the data, and single cells: what decides them, what reaches a fit, and what a file says."""
+"""Evaluation sets and single runs: hashes, leakage, and files."""
 
 import dataclasses
 import json
@@ -106,11 +106,6 @@ def test_five_folds_test_every_series_once(data):
     assert {item.description for item in view.splits.values()} == {"5 folds by patient"}
 
 
-def test_more_seeds_than_folds_are_refused_with_both_numbers(data):
-    with pytest.raises(ConfigError, match="'prepared': the study has 5 seeds and 4 folds"):
-        views(data, '[split]\nkind = "folds"\nn_folds = 4\nfractions = [0.65, 0.1, 0.25]')
-
-
 def test_a_centre_that_is_left_out_is_the_whole_test_part(data):
     found = views(data, '[split]\nkind = "leave-one-out"')
     collection = read_prepared(data)
@@ -136,9 +131,19 @@ def test_a_centre_alone_is_split_within_itself(data):
             assert split.description == "one centre, by channel (leaky)"
 
 
-def test_a_centre_that_nobody_knows_is_refused_with_the_nearest(data):
-    with pytest.raises(ConfigError, match="centre 'UMC'; did you mean 'UMMC'"):
-        views(data, '[split]\nkind = "per-centre"\nonly = ["UMC"]')
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        ('kind = "per-centre"\nonly = ["UMC"]', "centre 'UMC'; did you mean 'UMMC'"),
+        (
+            'kind = "folds"\nn_folds = 4\nfractions = [0.65, 0.1, 0.25]',
+            "'prepared': the study has 5 seeds and 4 folds",
+        ),
+    ],
+)
+def test_splits_that_do_not_fit_the_data_are_refused(data, split, message):
+    with pytest.raises(ConfigError, match=message):
+        views(data, f"[split]\n{split}")
 
 
 def test_some_classes_alone_leave_the_others_out(tmp_path):
@@ -354,22 +359,13 @@ def test_the_hash_is_of_everything_that_decides_the_numbers(data, tmp_path):
     assert cell(data, "sss", out="elsewhere").config_hash == hashes["as it is"]
 
 
-def test_a_system_without_a_network_is_the_same_cell_on_every_device(data):
-    here, there = (cell(data, "features-forest", device=device) for device in ("cpu", "cuda"))
-    assert here.config_hash == there.config_hash
-    assert there.device == "cpu"
-
-
-def test_rocket_is_another_cell_on_another_device_and_minirocket_is_not(data):
-    cells = {
-        (name, device): cell(data, name, device=device)
-        for name in ("rocket", "minirocket")
-        for device in ("cpu", "cuda")
-    }
-    assert cells["rocket", "cpu"].config_hash != cells["rocket", "cuda"].config_hash
-    assert cells["rocket", "cuda"].device == "cuda"
-    assert cells["minirocket", "cpu"].config_hash == cells["minirocket", "cuda"].config_hash
-    assert cells["minirocket", "cuda"].device == "cpu"
+@pytest.mark.parametrize(
+    ("system", "on_gpu"), [("features-forest", False), ("rocket", True), ("minirocket", False)]
+)
+def test_only_systems_that_use_a_device_have_a_hash_of_it(data, system, on_gpu):
+    here, there = (cell(data, system, device=device) for device in ("cpu", "cuda"))
+    assert (here.config_hash != there.config_hash) == on_gpu
+    assert there.device == ("cuda" if on_gpu else "cpu")
 
 
 def test_a_system_whose_numbers_changed_gets_new_cells_and_no_other_does(data):
@@ -466,7 +462,7 @@ def test_a_system_that_chooses_nothing_learns_from_the_validation_part_too(data)
 
 
 @pytest.mark.parametrize("setting", ["patience = 3", 'calibration = "isotonic"', 'temperature = "learned"'])
-def test_a_variant_that_asks_the_validation_part_does_not_learn_from_it(data, setting):
+def test_a_variant_that_uses_the_validation_series_is_not_trained_on_them(data, setting):
     text = f'[system.other]\nbase = "recommended"\n{setting}\n[system.same]\nbase = "recommended"\nlr = 0.1'
     other, same = (cell(data, name, text=text) for name in ("other", "same"))
     assert same.system.learns_from_all(same.settings)
@@ -503,30 +499,38 @@ def test_a_result_that_was_cut_short_is_not_done(ran, tmp_path):
     assert done(other) is None
 
 
-@pytest.mark.parametrize("system", ["recommended", "features-forest"])
-def test_labels_of_the_test_part_never_reach_a_model(system, tmp_path):
-    few_trees = "[system.features-forest]\nn_trees = 20"
-    item = cell(hospital(tmp_path / "a" / "prepared"), system, text=few_trees)
-    collection = read_prepared(item.view.folder)
-    tested = [collection[int(k)] for k in item.split.test]
-    swapped = {series.name: {"ill": "well", "well": "ill"}[series.label] for series in tested}
-    folder = hospital(tmp_path / "b" / "prepared", labels=swapped)
+def with_other_data(item, folder, **changes):
+    """The same run on a copy of the data with other labels or samples of some series."""
+    folder = hospital(folder / "b" / "prepared", **changes)
     view = dataclasses.replace(item.view, folder=folder, content=read_prepared(folder).collection_hash)
-    other = dataclasses.replace(item, view=view, place=tmp_path / "other.json")
-    first, second = execute(item), execute(other)
+    return dataclasses.replace(item, view=view, place=folder.parent / "other.json")
+
+
+def series_of_test_part(item):
+    collection = read_prepared(item.view.folder)
+    return [collection[int(k)] for k in item.split.test]
+
+
+def check_that_test_labels_are_not_used(tmp_path, system, text):
+    item = cell(hospital(tmp_path / "a" / "prepared"), system, text=text)
+    swapped = {
+        series.name: {"ill": "well", "well": "ill"}[series.label] for series in series_of_test_part(item)
+    }
+    first, second = execute(item), execute(with_other_data(item, tmp_path, labels=swapped))
     assert first.names == second.names
     assert all(a != b for a, b in zip(first.labels, second.labels, strict=True))
     assert np.array_equal(first.probabilities, second.probabilities)
     assert first.validation == second.validation
 
 
+@pytest.mark.parametrize("system", ["recommended", "features-forest"])
+def test_labels_of_the_test_part_never_reach_a_model(system, tmp_path):
+    check_that_test_labels_are_not_used(tmp_path, system, "[system.features-forest]\nn_trees = 20")
+
+
 def test_a_trial_never_opens_the_test_part(tmp_path):
     item = cell(hospital(tmp_path / "a" / "prepared"), "recommended", trial=True)
-    collection = read_prepared(item.view.folder)
-    loud = [collection[int(k)].name for k in item.split.test]
-    folder = hospital(tmp_path / "b" / "prepared", loud=loud)
-    view = dataclasses.replace(item.view, folder=folder, content=read_prepared(folder).collection_hash)
-    other = dataclasses.replace(item, view=view, place=tmp_path / "other.json")
+    other = with_other_data(item, tmp_path, loud=[series.name for series in series_of_test_part(item)])
     execute(item)
     execute(other)
     assert item.place.read_bytes() == other.place.read_bytes()

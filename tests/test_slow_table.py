@@ -1,19 +1,15 @@
 """Studies that take a while: every system, several processes, kills, Ray."""
 
-import dataclasses
 import os
 import signal
 import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 
-from raxss.benchmark.runs import execute
 from raxss.benchmark.systems import SYSTEMS
-from raxss.data.prepare import read_prepared
-from test_runs import cell, hospital
+from test_runs import check_that_test_labels_are_not_used
 from test_table import SMOKE, cells_in, rows_in, run, written
 from toys import hears_ctrl_c
 from unpacked import contents
@@ -32,35 +28,15 @@ def test_every_system_gives_the_same_bytes_again(tmp_path):
 def test_labels_of_the_test_part_never_reach_a_system(system, tmp_path):
     short = SYSTEMS[system].kind in ("fixed", "rocket")
     text = f"[system.{system}]\nwindow_length = 200" if short else ""
-    item = cell(hospital(tmp_path / "a" / "prepared"), system, text=text)
-    collection = read_prepared(item.view.folder)
-    tested = [collection[int(k)] for k in item.split.test]
-    swapped = {series.name: {"ill": "well", "well": "ill"}[series.label] for series in tested}
-    folder = hospital(tmp_path / "b" / "prepared", labels=swapped)
-    view = dataclasses.replace(item.view, folder=folder, content=read_prepared(folder).collection_hash)
-    first = execute(item)
-    second = execute(dataclasses.replace(item, view=view, place=tmp_path / "other.json"))
-    assert all(a != b for a, b in zip(first.labels, second.labels, strict=True))
-    assert np.array_equal(first.probabilities, second.probabilities)
-    assert first.validation == second.validation
+    check_that_test_labels_are_not_used(tmp_path, system, text)
 
 
 # Ends that nobody planned -------------------------------------------------------------------------------------
 
 
 def command(study, out, *options):
-    return [
-        sys.executable,
-        "-m",
-        "raxss",
-        "table",
-        str(study),
-        "--out",
-        str(out),
-        "--device",
-        "cpu",
-        *options,
-    ]
+    given = ["table", str(study), "--out", str(out), "--device", "cpu"]
+    return [sys.executable, "-m", "raxss", *given, *options]
 
 
 def figures_in(out):
@@ -110,13 +86,13 @@ def test_a_worker_that_dies_in_the_middle_changes_nothing(serial, tmp_path, engi
         pytest.importorskip("ray")
     study, whole = serial
     out, mark = tmp_path / "out", tmp_path / "died"
-    told = subprocess.run(
+    response = subprocess.run(
         command(study, out, "--engine", engine, "--workers", "2"),
         capture_output=True,
         text=True,
         env={**os.environ, "DIE_ONCE": str(mark)},
     )
-    assert told.returncode == 0, told.stderr
+    assert response.returncode == 0, response.stderr
     assert mark.exists()
     assert cells_in(out) == cells_in(whole)
     assert figures_in(out) == figures_in(whole)
@@ -131,9 +107,9 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(serial, tmp_path
     while not loose_cells(out) and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate()
-    assert process.returncode == 130, told
-    assert "the same command goes on" in told
+    _, message = process.communicate()
+    assert process.returncode == 130, message
+    assert "the same command goes on" in message
     assert len(loose_cells(out)) < 6
     subprocess.run(command(study, out), check=True, capture_output=True)
     assert cells_in(out) == cells_in(whole)

@@ -1,5 +1,6 @@
 """Intervals that hold a known truth, corrections and ranks worked out by hand."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -7,7 +8,6 @@ import pandas as pd
 import pytest
 from scipy.stats import friedmanchisquare, norm
 
-from raxss.benchmark.result import RunResult
 from raxss.benchmark.statistics import (
     COMPARED,
     critical_difference,
@@ -23,22 +23,15 @@ from raxss.benchmark.statistics import (
 )
 from raxss.errors import DataError
 from raxss.metrics import score
+from unpacked import made_result
 
 
 def cell(system, labels, p, groups, *, seed=1, fold=None, names=None, dataset="toy"):
     p = np.asarray(p, dtype=float)
-    return RunResult(
-        dataset=dataset,
-        system=system,
-        seed=seed,
-        fold=fold,
-        config_hash="ab12",
-        classes=(0, 1),
-        positive=1,
-        names=tuple(map(str, range(len(p)) if names is None else names)),
-        labels=tuple(np.asarray(labels).tolist()),
-        groups=tuple(map(str, groups)),
-        probabilities=np.stack([1 - p, p], axis=1),
+    about = {"seed": seed, "fold": fold, "dataset": dataset, "classes": (0, 1), "positive": 1}
+    labels, names = np.asarray(labels).tolist(), range(len(p)) if names is None else names
+    return made_result(
+        labels, np.stack([1 - p, p], axis=1), names=names, groups=groups, system=system, **about
     )
 
 
@@ -73,12 +66,7 @@ def correlated_cells(rng, right, n_groups=60, n_tested=40, same=0.9):
 
 def apart(cells):
     """The same results, as if every series were a group of its own."""
-    return [
-        RunResult(
-            **{name: getattr(item, name) for name in item.__dataclass_fields__} | {"groups": item.names}
-        )
-        for item in cells
-    ]
+    return [dataclasses.replace(item, groups=item.names) for item in cells]
 
 
 def test_the_interval_holds_the_true_difference_19_times_in_20_and_only_with_whole_groups(rng):

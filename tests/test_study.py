@@ -176,8 +176,8 @@ def test_the_papers_study_is_the_papers_protocol():
     assert (alone.split.kind, alone.split.by) == ("per-centre", "channel")
     assert unseen.split.kind == "leave-one-out"
     paper = study.compared()["raxss-pearson"].parameters(everything.windows, training=study.training)
-    told = {name: paper[name] for name in ("batch_size", "max_epochs", "lr", "n_neighbors", "exclusion")}
-    assert told == {"batch_size": 8192, "max_epochs": 50, "lr": 3e-4, "n_neighbors": 10, "exclusion": 0}
+    text = {name: paper[name] for name in ("batch_size", "max_epochs", "lr", "n_neighbors", "exclusion")}
+    assert text == {"batch_size": 8192, "max_epochs": 50, "lr": 3e-4, "n_neighbors": 10, "exclusion": 0}
 
 
 BAD = {
@@ -222,7 +222,7 @@ BAD = {
         '[split]\nkind = "leave-one-out"\nby = "patient"',
         "split.by = 'patient' does not go",
     ),
-    "centres for nothing": ('[split]\nonly = ["NIH"]', "kind = 'single' does not ask for"),
+    "centres for nothing": ('[split]\nonly = ["NIH"]', "kind = 'single' does not use"),
     "pooling without a stride": ('[preparation]\npool = "24"', "preparation.pool is '24'; .*'24/12'"),
     "a rate in words": ('[preparation]\nrate = "fast"', "preparation.rate is 'fast'"),
     "pooling and a rate": ('[preparation]\npool = "24/12"\nrate = 250', "24/12 and resampling to 250 Hz"),
@@ -380,7 +380,7 @@ def test_an_extension_is_imported_once_and_again_when_it_has_changed(tmp_path):
 
 
 @pytest.mark.usefixtures("_no_extension_stays")
-def test_names_that_an_extension_brings_are_asked_for_once_it_is_imported(tmp_path):
+def test_names_of_an_extension_are_checked_once_it_is_imported(tmp_path):
     (tmp_path / "mine.py").write_text(textwrap.dedent(EXTENSION.format(answer=1)))
     text = '{}extensions = ["mine.py"]\n[dataset]\ndata = "synthetic"\n[system.mine]\nbase = "sss"\nbackbone = "{}"'
     study = Study.from_toml(text.format("", "of-a-test"), folder=tmp_path)

@@ -1,4 +1,4 @@
-"""Every row of the table can be made, is what it says, and refuses what it does not know."""
+"""Every system can be made with its settings, and refuses unknown ones."""
 
 import json
 
@@ -40,7 +40,7 @@ TABLE = [
 FIXED = ("patchtst", "timesnet", "moderntcn", "dlinear")
 
 
-def test_the_table_has_the_systems_of_the_paper_and_those_a_fair_reader_asks_for():
+def test_the_table_has_the_systems_of_the_paper_and_further_baselines():
     assert list(SYSTEMS) == TABLE
     assert all(system.name == name and system.description for name, system in SYSTEMS.items())
 
@@ -179,7 +179,7 @@ def test_extra_systems_are_found_before_a_name_is_refused():
         find_system("min", {"mine": mine})
 
 
-def test_unknown_names_are_answered_with_the_nearest():
+def test_unknown_names_are_refused_with_the_nearest():
     with pytest.raises(ConfigError, match=r"no system 'raxss-pearsn'; did you mean 'raxss-pearson'\?"):
         find_system("raxss-pearsn")
     with pytest.raises(ConfigError, match=r"'mine' has no setting 'bakbone'; did you mean 'backbone'\?"):
@@ -213,7 +213,7 @@ def test_the_budget_knows_only_settings_of_training():
     assert set(BUDGET) < set(Config.preset("paper").tables()["training"])
 
 
-def test_window_accuracy_is_asked_only_of_systems_that_score_windows():
+def test_window_accuracy_is_only_of_systems_that_score_windows():
     scoring = {name for name, system in SYSTEMS.items() if system.scores_windows}
     assert scoring == {
         "raxss-cosine",

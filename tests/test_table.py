@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 
 from raxss._core.outputs import output_lock
 from raxss._core.store import seal_of
-from raxss.benchmark import live_table as board
+from raxss.benchmark import live_table
 from raxss.benchmark.live_table import LiveTable
 from raxss.benchmark.packed import PACKED, facts_of, read_run, trials_in
 from raxss.benchmark.result import RunResult
@@ -107,9 +108,9 @@ def forget(name):
 def finished(tmp_path_factory):
     """What the command said, and the folder that it wrote; tests that change it take a copy."""
     folder = tmp_path_factory.mktemp("finished")
-    told = run(written(folder), "--out", folder / "out")
+    text = run(written(folder), "--out", folder / "out")
     forget("linear")
-    return told, folder / "out"
+    return text, folder / "out"
 
 
 def run(*arguments):
@@ -131,9 +132,9 @@ def rows_in(out):
 
 
 def test_a_study_becomes_a_table(finished):
-    told, out = finished
-    assert told.exit_code == 0, told.output
-    assert "6 results, 0 failed, 0 not run yet" in told.output
+    response, out = finished
+    assert response.exit_code == 0, response.output
+    assert "6 results, 0 failed, 0 not run yet" in response.output
     rows = rows_in(out)
     assert list(rows[0])[:6] == ["dataset", "system", "seed", "f1", "auc", "accuracy"]
     cells = {("synthetic", system, seed) for system in ("sss-linear", "all-positive") for seed in "123"}
@@ -159,8 +160,8 @@ def test_no_file_but_the_studys_own_names_a_folder_of_this_machine(finished):
 def test_every_system_there_is_gives_a_row(tmp_path):
     pytest.importorskip("aeon")
     out = tmp_path / "out"
-    told = run(SMOKE, "--out", out, "--workers", 2)
-    assert told.exit_code == 0, told.output
+    response = run(SMOKE, "--out", out, "--workers", 2)
+    assert response.exit_code == 0, response.output
     rows = rows_in(out)
     assert [row["system"] for row in rows] == list(SYSTEMS)
     for row in rows:
@@ -206,18 +207,31 @@ def test_a_packed_study_is_one_file_and_goes_on_where_it_was(study, finished, tm
     assert (out / PACKED).read_bytes() == before
 
 
-def test_a_packed_cell_that_was_changed_is_noticed_and_redone(study, finished, tmp_path, caplog):
-    out = tmp_path / "out"
-    shutil.copytree(finished[1], out)
-    whole = cells_in(out)
+def change_packed(out):
+    """Change one prediction of the packed file."""
     table = pq.read_table(out / PACKED)
     rows = table.to_pylist()
     changed = next(row for row in rows if "linear-2" in row["cell"] and row["series"])
     changed["p_0"] += 1e-12
     pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), out / PACKED)
+
+
+def cut_file(out):
+    """Cut the file of one result short."""
+    unpack(out)
+    damaged = out / next(place for place in cells_in(out) if "linear-2" in place.name)
+    damaged.write_bytes(damaged.read_bytes()[:300])
+
+
+@pytest.mark.parametrize("damage", [change_packed, cut_file])
+def test_a_damaged_result_is_noticed_and_computed_again(study, finished, tmp_path, caplog, damage):
+    out = tmp_path / "out"
+    shutil.copytree(finished[1], out)
+    whole = cells_in(out)
+    damage(out)
     outcome = run_table(Study.read(study), out, work=Work(device="cpu"))
     assert outcome.n_run == 1
-    assert "cannot be read as the result of a run" in caplog.text
+    assert re.search(r"'sss-linear-2-\w+\.json' cannot be read as the result of a run", caplog.text)
     assert cells_in(out) == whole
 
 
@@ -225,32 +239,19 @@ def test_a_packed_file_that_was_cut_short_is_refused(study, finished, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(finished[1], out)
     (out / PACKED).write_bytes((out / PACKED).read_bytes()[:-50])
-    told = run(study, "--out", out)
-    assert told.exit_code == 1
-    assert isinstance(told.exception, DataError)
-    assert "cells.parquet" in str(told.exception)
+    response = run(study, "--out", out)
+    assert response.exit_code == 1
+    assert isinstance(response.exception, DataError)
+    assert "cells.parquet" in str(response.exception)
 
 
-def test_a_result_that_was_cut_short_is_noticed_and_redone(study, finished, tmp_path, caplog):
-    out = tmp_path / "out"
-    shutil.copytree(finished[1], out)
-    unpack(out)
-    whole = cells_in(out)
-    damaged = out / next(place for place in whole if "linear-2" in place.name)
-    damaged.write_bytes(damaged.read_bytes()[:300])
-    outcome = run_table(Study.read(study), out, work=Work(device="cpu"))
-    assert outcome.n_run == 1
-    assert f"'{damaged.name}' cannot be read as the result of a run" in caplog.text
-    assert cells_in(out) == whole
-
-
-def test_a_seed_that_fails_is_told_and_the_others_go_on(study, tmp_path, monkeypatch):
+def test_a_seed_that_fails_is_reported_and_the_others_go_on(study, tmp_path, monkeypatch):
     out = tmp_path / "out"
     monkeypatch.setenv("BREAK", "2")
-    told = run(study, "--out", out)
-    assert told.exit_code == 1
-    assert "5 results, 1 failed" in told.output
-    assert "sss-linear, seed 2: ConfigError: " in told.output
+    response = run(study, "--out", out)
+    assert response.exit_code == 1
+    assert "5 results, 1 failed" in response.output
+    assert "sss-linear, seed 2: ConfigError: " in response.output
     (error,) = (out / "cells").rglob("*.error.json")
     kept = json.loads(error.read_text())
     assert (kept["system"], kept["seed"], kept["type"]) == ("sss-linear", 2, "ConfigError")
@@ -264,29 +265,26 @@ def test_a_seed_that_fails_is_told_and_the_others_go_on(study, tmp_path, monkeyp
     assert "the seed of this test" in (out / "README.md").read_text()
 
     monkeypatch.delenv("BREAK")
-    told = run(study, "--out", out)
-    assert told.exit_code == 0
-    assert "6 results, 0 failed" in told.output
+    response = run(study, "--out", out)
+    assert response.exit_code == 0
+    assert "6 results, 0 failed" in response.output
     assert not error.exists()
     assert not any(row["error"] for row in rows_in(out))
 
 
-def test_a_fit_that_was_stopped_is_not_a_result(study, tmp_path, monkeypatch):
-    out = tmp_path / "out"
-    monkeypatch.setenv("STOP", "1")
-    told = run(study, "--out", out)  # the estimator itself keeps the best so far
-    assert told.exit_code == 130
-    assert "the same command goes on" in told.output
-    assert cells_in(out) == {}
-
-
-def test_a_run_that_is_stopped_leaves_a_table_of_what_is_done(study, tmp_path, monkeypatch):
+def test_a_run_that_is_stopped_keeps_no_half_fit_and_leaves_a_table_of_what_is_done(
+    study, tmp_path, monkeypatch
+):
     out = tmp_path / "out"
     assert run(study, "--out", out, "--only", "all-positive").exit_code == 0
+    done = cells_in(out)
     shutil.rmtree(out / "plots")
     (out / "results.csv").unlink()
     monkeypatch.setenv("STOP", "1")
-    assert run(study, "--out", out).exit_code == 130
+    response = run(study, "--out", out)  # the estimator itself keeps the best so far
+    assert response.exit_code == 130
+    assert "the same command goes on" in response.output
+    assert cells_in(out) == done
     assert {row["system"] for row in rows_in(out)} == {"all-positive"}
     assert (out / "README.md").exists()
 
@@ -298,8 +296,8 @@ def test_an_extension_that_changes_during_a_run_is_noticed(study, tmp_path):
         f"{extension.read_text()}\nfrom pathlib import Path\nplace = Path({str(extension)!r})\n"
         "place.write_text(place.read_text() + '# changed')\n"
     )
-    told = run(study, "--out", tmp_path / "out", "--only", "sss-linear")
-    assert told.exit_code == 1
+    response = run(study, "--out", tmp_path / "out", "--only", "sss-linear")
+    assert response.exit_code == 1
     assert len(cells_in(tmp_path / "out")) == 1
     errors = [json.loads(file.read_text()) for file in (tmp_path / "out" / "cells").rglob("*.error.json")]
     assert len(errors) == 2
@@ -337,8 +335,8 @@ def test_a_length_is_chosen_on_the_first_seeds_validation_and_kept(study, tmp_pa
     assert {trial.seed for trial in trials} == {1}
     best = max((figures["f1"], figures["auc"], -length) for length, figures in by_length.items())
     assert [item.settings["window_length"] for item in outcome.results] == [-best[2]] * 3
-    told = json.loads((out / "choices" / "synthetic" / "first-samples.json").read_text())
-    assert told["choice"] == {"window_length": -best[2]}
+    text = json.loads((out / "choices" / "synthetic" / "first-samples.json").read_text())
+    assert text["choice"] == {"window_length": -best[2]}
     spent = [facts_of(place)["seconds"] for place in trials_in(out)]
     assert [float(row["seconds_of_choice"]) for row in rows_in(out)] == pytest.approx(
         [sum(spent)] * 3, abs=0.01
@@ -348,10 +346,10 @@ def test_a_length_is_chosen_on_the_first_seeds_validation_and_kept(study, tmp_pa
 def test_a_choice_that_cannot_be_made_fails_its_system_alone(study, tmp_path, monkeypatch):
     study.write_text(study.read_text().replace('["sss-linear",', '["first-samples",'))
     monkeypatch.setenv("BREAK", "1")
-    told = run(study, "--out", tmp_path / "out")
-    assert told.exit_code == 1
-    assert "3 results, 3 failed, 0 not run yet" in told.output
-    assert "first-samples, seed 3: ConfigError: its trial with window_length = 1000 failed" in told.output
+    response = run(study, "--out", tmp_path / "out")
+    assert response.exit_code == 1
+    assert "3 results, 3 failed, 0 not run yet" in response.output
+    assert "first-samples, seed 3: ConfigError: its trial with window_length = 1000 failed" in response.output
 
 
 def test_ties_of_trials_go_to_the_better_auc_and_then_to_the_first():
@@ -367,9 +365,9 @@ def test_a_dry_run_lists_the_fits_and_runs_none(study, finished, tmp_path):
     shutil.copytree(finished[1], out)
     unpack(out)
     (out / next(place for place in cells_in(out) if "all-positive-2" in place.name)).unlink()
-    told = run(study, "--out", out, "--dry-run")
-    assert told.exit_code == 0
-    lines = [line.strip() for line in told.output.splitlines()]
+    response = run(study, "--out", out, "--dry-run")
+    assert response.exit_code == 0
+    lines = [line.strip() for line in response.output.splitlines()]
     assert "done  synthetic, all-positive, seed 3" in lines
     assert "to do  synthetic, all-positive, seed 2" in lines
     assert "to do  synthetic, first-samples, seed 1, window_length 3000 (trial)" in lines
@@ -380,9 +378,9 @@ def test_a_dry_run_lists_the_fits_and_runs_none(study, finished, tmp_path):
 def test_a_second_run_at_the_same_place_is_refused(study, tmp_path):
     out = tmp_path / "out"
     with ThreadPoolExecutor(1) as another, output_lock(out):
-        told = another.submit(run, study, "--out", out).result()
-    assert isinstance(told.exception, OutputInUseError)
-    assert "'out' is being written by another thread" in str(told.exception)
+        response = another.submit(run, study, "--out", out).result()
+    assert isinstance(response.exception, OutputInUseError)
+    assert "'out' is being written by another thread" in str(response.exception)
     with output_lock(out):
         pass  # the first has let go of it
 
@@ -415,12 +413,14 @@ def test_a_dry_run_writes_nothing(study, tmp_path, tmp_path_factory, monkeypatch
         facts.pop("seal")
         place.write_text(json.dumps({**facts, "seal": seal_of(facts)}))
     before = snapshot(tmp_path)
-    told = CliRunner().invoke(app, [command, str(study), "--out", str(out), "--device", "cpu", "--dry-run"])
-    assert told.exit_code == 0, told.exception
-    assert "to do  synthetic, sss, seed 1" in told.output
+    response = CliRunner().invoke(
+        app, [command, str(study), "--out", str(out), "--device", "cpu", "--dry-run"]
+    )
+    assert response.exit_code == 0, response.exception
+    assert "to do  synthetic, sss, seed 1" in response.output
     if command == "table":
         listed = "to do" if state == "nothing" else "done"
-        assert f"{listed}  synthetic, all-positive, seed 1" in told.output
+        assert f"{listed}  synthetic, all-positive, seed 1" in response.output
     assert snapshot(tmp_path) == before
     assert not any(scratch.iterdir())
 
@@ -428,10 +428,10 @@ def test_a_dry_run_writes_nothing(study, tmp_path, tmp_path_factory, monkeypatch
 def test_splits_are_kept_as_the_audit_reads_them(finished):
     _, out = finished
     (data,) = (out / "data").glob("synthetic-*")
-    told = CliRunner().invoke(
+    response = CliRunner().invoke(
         app, ["audit-split", str(data), "--split", str(out / "splits" / "synthetic" / "1.json")]
     )
-    assert told.exit_code == 0, told.output
+    assert response.exit_code == 0, response.output
 
 
 @pytest.mark.parametrize(
@@ -443,17 +443,19 @@ def test_splits_are_kept_as_the_audit_reads_them(finished):
         (["--engine", "rai"], "--engine is 'rai'; did you mean 'ray'"),
     ],
 )
-def test_wrong_options_are_answered_with_what_there_is(study, tmp_path, arguments, message):
-    told = run(study, "--out", tmp_path / "out", *arguments)
-    assert told.exit_code == 1
-    assert message in str(told.exception)
+def test_wrong_options_are_refused_with_what_there_is(study, tmp_path, arguments, message):
+    response = run(study, "--out", tmp_path / "out", *arguments)
+    assert response.exit_code == 1
+    assert message in str(response.exception)
 
 
-def test_without_ray_the_way_to_install_it_is_told(study, tmp_path, monkeypatch):
+def test_without_ray_the_way_to_install_it_is_given(study, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    told = run(study, "--out", tmp_path / "out", "--engine", "ray", "--seeds", "1", "--only", "all-positive")
-    assert isinstance(told.exception, MissingExtraError)
-    assert "pip install 'raxss[cluster]'" in str(told.exception)
+    response = run(
+        study, "--out", tmp_path / "out", "--engine", "ray", "--seeds", "1", "--only", "all-positive"
+    )
+    assert isinstance(response.exception, MissingExtraError)
+    assert "pip install 'raxss[cluster]'" in str(response.exception)
     assert not (tmp_path / "out").exists(), "told before data is prepared, which may take hours"
 
 
@@ -505,31 +507,31 @@ def test_a_new_network_of_a_few_lines_joins_a_study(tmp_path, monkeypatch):
     (tmp_path / "spectrum.py").write_text(code)
     (tmp_path / "study.toml").write_text(textwrap.dedent(NEW_STUDY))
     monkeypatch.chdir(tmp_path.parent)  # paths count from the study, wherever the command is run
-    told = run(tmp_path / "study.toml", "--out", tmp_path / "out")
+    response = run(tmp_path / "study.toml", "--out", tmp_path / "out")
     forget("spectrum")
-    assert told.exit_code == 0, told.output
+    assert response.exit_code == 0, response.output
     rows = {row["system"]: row for row in rows_in(tmp_path / "out")}
     # 65 frequencies: BatchNorm 2·65, hidden 65·w + w, head w + 1
     assert int(rows["raxss-spectrum"]["n_parameters"]) == 130 + 66 * 16 + 17
     assert int(rows["sss-spectrum"]["n_parameters"]) == 130 + 66 * 8 + 9
 
 
-def test_the_board_counts_and_guesses_the_time_left():
+def test_the_live_table_counts_and_estimates_the_time_left():
     times = iter([0.0, 30.0])
-    told = LiveTable("cells", {"sss": 4, "gru": 2}, {"sss": 1}, n_workers=2, now=lambda: next(times))
-    assert told.summary() == "1 of 6 done, 2 running, 0 failed"
-    told.count("sss")
-    told.count("gru", failed=True)
-    assert told.summary() == "2 of 6 done, 2 running, 1 failed, about 0:00:45 left"  # 3 more, 15 s each
+    progress = LiveTable("runs", {"sss": 4, "gru": 2}, {"sss": 1}, n_workers=2, now=lambda: next(times))
+    assert progress.summary() == "1 of 6 done, 2 running, 0 failed"
+    progress.count("sss")
+    progress.count("gru", failed=True)
+    assert progress.summary() == "2 of 6 done, 2 running, 1 failed, about 0:00:45 left"  # 3 more, 15 s each
 
 
-def test_the_board_is_drawn_on_a_terminal_and_nowhere_else(monkeypatch, capsys):
+def test_the_live_table_is_drawn_on_a_terminal_and_nowhere_else(monkeypatch, capsys):
     with LiveTable("cells", {"sss": 1}) as quiet:
         quiet.count("sss")
     assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr(board.sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(live_table.sys.stderr, "isatty", lambda: True, raising=False)
     with LiveTable("cells", {"sss [b]": 1}) as drawn:
         drawn.count("sss [b]", failed=True)
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "0 of 1 done, 0 running, 1 failed" in told.err
+    response = capsys.readouterr()
+    assert response.out == ""
+    assert "0 of 1 done, 0 running, 1 failed" in response.err

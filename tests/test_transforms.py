@@ -1,4 +1,4 @@
-"""Data that a study joins, cuts or relabels: what comes out is what was asked for, once for all seeds."""
+"""Datasets that a study joins, cuts or relabels, once for all seeds."""
 
 import csv
 import dataclasses
@@ -336,12 +336,12 @@ def test_where_groups_are_mixed_every_series_is_on_its_own():
     assert backwards[::-1] == new.tolist()  # the order of series does not matter
 
 
-def test_labels_are_shuffled_among_the_classes_that_are_asked_for(tmp_path):
+def test_labels_are_shuffled_among_the_selected_classes(tmp_path):
     manifest = nights(tmp_path, "south", classes=("ill", "well", "odd"), rate=50.0, n_patients=12)
     text = SHUFFLED.replace("shuffled", 'classes = ["ill", "well"]\nshuffled')
     _, shuffled = opened(tmp_path, text)
-    asked = {item.name for item in read_manifest(manifest) if item.label != "odd"}
-    assert set(shuffled.names) == asked
+    requested = {item.name for item in read_manifest(manifest) if item.label != "odd"}
+    assert set(shuffled.names) == requested
     assert Counter(shuffled.labels) == {"ill": 8, "well": 8}
 
 

@@ -1,9 +1,11 @@
-"""Cells of a packed study as the JSON files that they were packed from."""
+"""Packed runs as the JSON files that they were packed from, and results made up for tests."""
 
 import json
 import shutil
 import tempfile
 from pathlib import Path
+
+import numpy as np
 
 from raxss._core.atomic import write_json
 from raxss.benchmark.analyses.evaluation import EvaluatedRun
@@ -21,7 +23,7 @@ def result_of(place):
 
 
 def unpack(folder):
-    """Write the files of all packed cells back, and remove the packed file."""
+    """Write the files of all packed runs back, and remove the packed file."""
     if (folder / PACKED).exists():
         for place in [*runs_in(folder), *trials_in(folder)]:
             if not place.exists():
@@ -56,3 +58,21 @@ def _json_of(result):
     evaluations = getattr(result, "evaluations", ())
     told = [[dict(item.settings), item.probabilities.tolist(), dict(item.validation)] for item in evaluations]
     return json.dumps([own.to_json(), told])
+
+
+def made_result(labels, probabilities, *, names=None, groups=None, **entries):
+    """A result of two classes or more; of two the positive one is the first, unless ``positive`` is given."""
+    probabilities = np.asarray(probabilities, dtype=float)
+    classes = entries.get("classes", ("yes", "no"))
+    names = tuple(f"s{k}" for k in range(len(probabilities))) if names is None else tuple(map(str, names))
+    facts = {
+        "dataset": "toy",
+        "system": "sss",
+        "seed": 1,
+        "config_hash": "ab12",
+        "classes": classes,
+        "positive": classes[0] if len(classes) == 2 else None,
+    }
+    groups = names if groups is None else tuple(map(str, groups))
+    about = {"names": names, "labels": tuple(labels), "groups": groups, "probabilities": probabilities}
+    return RunResult(**facts | about | entries)

@@ -82,7 +82,7 @@ class SplitPlan:
             )
         if self.only and self.kind not in ("leave-one-out", "per-centre"):
             raise ConfigError(
-                f"split.only names centres, which kind = {self.kind!r} does not ask for. Leave it out."
+                f"split.only names centres, which kind = {self.kind!r} does not use. Leave it out."
             )
         object.__setattr__(self, "fractions", shares)
         object.__setattr__(self, "only", tuple(self.only))

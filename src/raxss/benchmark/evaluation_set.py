@@ -72,6 +72,11 @@ class View:
     changes: Mapping[str, Any] = field(default_factory=dict)
     headline: str = "auc"
 
+    @property
+    def scoring(self) -> dict[str, Any]:
+        """Classes, as options of `raxss.metrics.score`."""
+        return {"classes": self.classes, "positive": self.positive, "f1_classes": self.f1_classes}
+
 
 def views_of(
     study: Study, folder: Path, *, root: Path | str | None = None, scratch: Path | None = None

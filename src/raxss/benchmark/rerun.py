@@ -288,11 +288,5 @@ def _again(
 
 
 def _figures(result: RunResult) -> dict[str, float]:
-    found = score(
-        result.labels,
-        result.probabilities,
-        classes=np.asarray(result.classes),
-        positive=result.positive,
-        f1_classes=result.f1_classes,
-    )
+    found = score(result.labels, result.probabilities, **result.scoring)
     return {name: found.get(name, np.nan) for name in HEADLINES}

@@ -86,6 +86,11 @@ class RunResult:
     validation: dict[str, float] = field(default_factory=dict)
     n_parameters: int | None = None
 
+    @property
+    def scoring(self) -> dict[str, Any]:
+        """Classes, as options of `raxss.metrics.score`."""
+        return {"classes": self.classes, "positive": self.positive, "f1_classes": self.f1_classes}
+
     def to_json(self) -> dict[str, Any]:
         """Content of the file."""
         content = json_ready(dataclasses.asdict(self))

@@ -80,7 +80,6 @@ class Run:
     system: System
     seed: int
     choice: Mapping[str, Any] = field(default_factory=dict)
-    training: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     config_hash: str
     n_threads: int
@@ -159,7 +158,6 @@ def plan_run(
         system=system,
         seed=seed,
         choice=choice,
-        training=study.training,
         settings=settings,
         config_hash=digest,
         n_threads=study.n_threads,
@@ -243,13 +241,7 @@ def execute(run: Run) -> RunResult | EvaluatedRun:
         labels = collection[run.split.validation].labels
         figures: dict[str, float] = {}
         if "validation" not in weak and len(validation):
-            figures = score(
-                labels,
-                validation,
-                classes=np.asarray(model.classes_),
-                positive=run.view.positive,
-                f1_classes=run.view.f1_classes,
-            )
+            figures = score(labels, validation, **run.view.scoring)
         clock.lap("validation")
         tested = _result(run, collection, model, figures)
         clock.lap("test")
@@ -302,15 +294,7 @@ def _fitted(run: Run, collection: SeriesCollection) -> tuple[Any, NDArray[np.flo
 
 
 def _learned(run: Run, train: SeriesCollection, validation: Sequence[Series]) -> Any:
-    model = run.system.make(
-        run.view.windows,
-        seed=run.seed,
-        device=run.device,
-        training=run.training,
-        choice=run.choice,
-        longest=run.view.longest,
-        positive=run.view.positive,
-    )
+    model = run.system.estimator(run.settings, seed=run.seed, device=run.device)
     model.fit(train, validation=validation)
     if getattr(model, "interrupted_", False):  # it kept the best so far, which is not the result of this run
         raise KeyboardInterrupt
@@ -346,9 +330,7 @@ def _result(run: Run, collection: SeriesCollection, model: Any, figures: Mapping
         seed=run.seed,
         fold=split.fold,
         config_hash=run.config_hash,
-        classes=run.view.classes,
-        positive=run.view.positive,
-        f1_classes=run.view.f1_classes,
+        **run.view.scoring,
         changes=dict(run.view.changes),
         settings={**json_ready(run.settings), "n_threads": run.n_threads, "choice": dict(run.choice)},
         split=_described(split),

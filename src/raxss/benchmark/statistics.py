@@ -213,14 +213,7 @@ def _figures_in_draws(
 ) -> dict[str, Floats]:
     """NaN where a draw lacks a class of the test series."""
     weights = counts[:, [places[group] for group in result.groups]]
-    figures = weighted_scores(
-        result.labels,
-        result.probabilities,
-        classes=result.classes,
-        positive=result.positive,
-        f1_classes=result.f1_classes,
-        weights=weights,
-    )
+    figures = weighted_scores(result.labels, result.probabilities, weights=weights, **result.scoring)
     kinds, codes = np.unique(np.asarray(result.labels), return_inverse=True)
     lacking = (weights @ np.eye(len(kinds), dtype=np.int32)[codes] == 0).any(axis=1)
     return {name: np.where(lacking, np.nan, values) for name, values in figures.items()}

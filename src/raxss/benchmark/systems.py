@@ -240,7 +240,10 @@ class System:
 
     def make(self, windows: WindowConfig, *, seed: int, device: str = "auto", **options: Any) -> Any:
         """An unfitted estimator; options are those of `parameters`."""
-        parameters = self.parameters(windows, **options)
+        return self.estimator(self.parameters(windows, **options), seed=seed, device=device)
+
+    def estimator(self, parameters: Mapping[str, Any], *, seed: int, device: str) -> Any:
+        """An unfitted estimator with these parameters."""
         return _estimator(self.kind)(**parameters, random_state=seed, device=device)
 
     def _start(self) -> dict[str, Any]:

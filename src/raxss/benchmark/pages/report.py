@@ -91,7 +91,7 @@ def write_report(
     tables = tables_of(results, facts=facts, errors=errors, **settings)
     shown = {name: read_table(csv_text(table)) for name, table in tables.items()}
     runs = shown["results"]
-    ranked_runs = runs[runs[RANKED].notna() & (runs["shuffled"] != 1)]  # shuffled labels rank nobody
+    ranked_runs = runs[runs[RANKED].notna() & (runs["shuffled"] != 1)]  # without shuffled labels
     ranks, unranked = ranked(
         ranked_runs.pivot_table(index=["dataset", "seed"], columns="system", values=RANKED, sort=False)
     )

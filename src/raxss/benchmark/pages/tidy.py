@@ -111,13 +111,7 @@ def runs_by(name: str, runs: Iterable[EvaluatedRun]) -> Iterable[tuple[str, list
 
 def figures_of(result: RunResult) -> dict[str, float]:
     """Every metric of the test series."""
-    found = weighted_scores(
-        result.labels,
-        result.probabilities,
-        classes=result.classes,
-        positive=result.positive,
-        f1_classes=result.f1_classes,
-    )
+    found = weighted_scores(result.labels, result.probabilities, **result.scoring)
     return {name: float(found[name][0]) for name in METRICS}
 
 
