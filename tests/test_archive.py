@@ -66,16 +66,16 @@ def serial(model, tmp_path):
 
 @pytest.fixture
 def computed(monkeypatch):
-    """Names of the series that the network was asked about, in this process."""
-    asked = []
-    answers = RAxSSClassifier.answers
+    """Names of the series that were scored in this process."""
+    names = []
+    score_series = RAxSSClassifier.score_series
 
     def counting(self, series):
-        asked.extend(item.name for item in series)
-        return answers(self, series)
+        names.extend(item.name for item in series)
+        return score_series(self, series)
 
-    monkeypatch.setattr(RAxSSClassifier, "answers", counting)
-    return asked
+    monkeypatch.setattr(RAxSSClassifier, "score_series", counting)
+    return names
 
 
 # The same table -----------------------------------------------------------------------------------------------
