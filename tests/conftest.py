@@ -1,5 +1,6 @@
 """Shared fixtures: a seeded generator, a cache folder of its own, a model with every part, a browser."""
 
+import copy
 import importlib.util
 import os
 from pathlib import Path
@@ -40,6 +41,22 @@ def shared_data():
     if not folder.is_dir():
         pytest.skip("the folder ../shared/data is absent")
     return folder
+
+
+@pytest.fixture(scope="session")
+def _fitted_on_waves():
+    from raxss import RAxSSClassifier
+    from toys import SMALL, waves
+
+    series = waves(np.random.default_rng(69421), n_series=24)
+    return RAxSSClassifier(**{**SMALL, "max_epochs": 8, "batch_size": 32}).fit(series), series
+
+
+@pytest.fixture
+def waves_model(_fitted_on_waves):
+    """A model of slow and fast waves whose settings a test may change, and its 24 training series."""
+    model, series = _fitted_on_waves
+    return copy.copy(model), series
 
 
 @pytest.fixture(scope="session")

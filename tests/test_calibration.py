@@ -92,6 +92,9 @@ class Echo(ClassifierMixin, BaseEstimator):
     def predict(self, X):
         return np.argmax(X, axis=1)
 
+    def __sklearn_is_fitted__(self):
+        return True
+
 
 @pytest.mark.parametrize("n_classes", [2, 3, 5])
 def test_the_map_is_that_of_scikit_learns_calibrated_classifier(rng, n_classes):

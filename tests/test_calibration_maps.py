@@ -44,13 +44,13 @@ def slow_pair(scores, hits, new):
     ).filter(lambda drawn: len({hit for _, hit in drawn}) == 2),
     st.lists(st.integers(0, 40), min_size=1, max_size=5),
 )
-def test_the_pair_is_that_of_two_isotonic_fits_also_between_and_beyond_the_scores(drawn, asked):
+def test_the_pair_is_that_of_two_isotonic_fits_also_between_and_beyond_the_scores(drawn, new):
     scores = np.array([score / 20 for score, _ in drawn])
     hits = np.array([float(hit) for _, hit in drawn])
     calibration = VennAbersCalibration.fit(two_sided(scores), hits.astype(int))
-    asked = np.array(asked) / 40
-    low, high = calibration.interval(two_sided(asked))
-    expected = np.array([slow_pair(scores, hits, item) for item in asked])
+    new = np.array(new) / 40
+    low, high = calibration.interval(two_sided(new))
+    expected = np.array([slow_pair(scores, hits, item) for item in new])
     assert_allclose(np.stack([low[:, 1], high[:, 1]], axis=1), expected, atol=1e-9)
 
 
@@ -130,8 +130,8 @@ def test_the_temperature_is_where_the_loss_has_no_slope(rng, n_classes):
 
     def slope(sharpness):  # of the mean loss by 1 / T: expected minus true log-probability
         powers = np.exp(sharpness * logs)
-        said = powers / powers.sum(axis=1, keepdims=True)
-        return ((said - hot) * logs).sum()
+        scaled = powers / powers.sum(axis=1, keepdims=True)
+        return ((scaled - hot) * logs).sum()
 
     found = TemperatureCalibration.fit(bold, targets).temperature
     assert 1 / found == pytest.approx(brentq(slope, 0.05, 20), rel=1e-5)
@@ -188,8 +188,8 @@ def test_maps_come_back_from_their_arrays_and_keep_rows_whole_and_nan_nan(rng, m
 
 @pytest.mark.parametrize("method", CALIBRATIONS)
 def test_maps_bring_posteriors_nearer_to_the_truth_out_of_sample(rng, method):
-    def loss(said, targets):
-        return -np.log(np.clip(said[np.arange(len(said)), targets], 1e-6, 1)).mean()
+    def loss(scaled, targets):
+        return -np.log(np.clip(scaled[np.arange(len(scaled)), targets], 1e-6, 1)).mean()
 
     calibration = CALIBRATIONS[method].fit(*overconfident(rng, 3000, 3))
     others, targets = overconfident(rng, 3000, 3)

@@ -88,10 +88,7 @@ def test_a_sealed_folder_says_what_each_file_and_tensor_is(full_folder, full_mod
     assert facts["format"] == FORMAT
     for name in SEALED:
         content = (full_folder / name).read_bytes()
-        assert facts["files"][name] == {
-            "size": len(content),
-            "sha256": hashlib.sha256(content).hexdigest(),
-        }
+        assert facts["files"][name] == {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     tensors = load_file(full_folder / WEIGHTS)
     assert {name: shape for name, (_, shape) in facts["tensors"].items()} == {
         name: list(tensor.shape) for name, tensor in tensors.items()

@@ -1,4 +1,4 @@
-"""Does the default learn on small sets, and does a fit that has not learned say so?"""
+"""Training accuracy: the default learns small sets, and a fit that has not learned warns."""
 
 import logging
 import warnings
@@ -22,7 +22,7 @@ def waves(rng, n_series=24, length=120):
     return [Series(signal + 0.1 * rng.normal(size=length)) for signal in signals], labels
 
 
-# A fit that has not learned says so ---------------------------------------------------------------------------
+# A fit that has not learned warns -----------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("error")
@@ -65,10 +65,10 @@ def test_the_warning_points_at_the_line_that_fits(rng):
     assert found.filename == __file__
 
 
-# One line says what the windows became ------------------------------------------------------------------------
+# One log line describes the windows ---------------------------------------------------------------------------
 
 
-def test_windows_that_shrink_to_the_whole_series_are_said(rng, caplog):
+def test_windows_that_shrink_to_the_whole_series_are_logged_as_a_warning(rng, caplog):
     series, labels = waves(rng)
     with caplog.at_level(logging.WARNING, "raxss"):
         RAxSSClassifier(random_state=0, max_epochs=1).fit(series, labels)
@@ -76,7 +76,7 @@ def test_windows_that_shrink_to_the_whole_series_are_said(rng, caplog):
     assert "each series is one window" in caplog.text
 
 
-def test_windows_that_are_as_asked_for_are_said_quietly(rng, caplog):
+def test_windows_as_requested_are_logged(rng, caplog):
     series, labels = waves(rng)
     with caplog.at_level(logging.INFO, "raxss"):
         RAxSSClassifier(window_length=60, stride=30, random_state=0, max_epochs=1).fit(series, labels)
@@ -85,7 +85,7 @@ def test_windows_that_are_as_asked_for_are_said_quietly(rng, caplog):
     assert "60 samples at a stride of 30, 3 a series" in record.message
 
 
-def test_a_window_longer_than_most_series_is_said():
+def test_a_window_longer_than_most_series_is_unexpected():
     line, unexpected = describe_windows([100, 90, 500], requested=400, window_length=400, stride=50)
     assert unexpected
     assert "2 of 3 series are shorter and are padded" in line

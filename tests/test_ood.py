@@ -1,4 +1,4 @@
-"""Recordings unlike the training data are warned of, those like it mostly not."""
+"""Out-of-distribution detection: recordings unlike the training data are warned of, others mostly not."""
 
 import copy
 import itertools
@@ -103,15 +103,15 @@ def test_the_note_names_the_band_that_is_most_unusual(rng):
     assert share == pytest.approx(100 * (4.5 + 0.2) / 5.5, abs=6)
 
 
-@pytest.mark.parametrize(("n_samples", "told"), [(49, "shorter"), (50, None), (400, None), (401, "longer")])
-def test_lengths_beyond_twice_those_learned_from_are_told(rng, n_samples, told):
+@pytest.mark.parametrize(("n_samples", "word"), [(49, "shorter"), (50, None), (400, None), (401, "longer")])
+def test_lengths_beyond_twice_those_of_training_are_noted(rng, n_samples, word):
     detector = OODDetector.of([Series(rng.normal(size=n)) for n in (100, 150, 200)])
     notes = detector.notes(Series(rng.normal(size=n_samples)))
-    assert len(notes) == (told is not None)
-    assert all(told in note and str(n_samples) in note for note in notes)
+    assert len(notes) == (word is not None)
+    assert all(word in note and str(n_samples) in note for note in notes)
 
 
-def test_supports_far_from_the_usual_ones_are_told_with_both_numbers(rng):
+def test_unusual_supports_are_noted_with_both_numbers(rng):
     series = [Series(rng.normal(size=100)) for _ in range(50)]
     detector = OODDetector.of(series, rng.normal(0.4, 0.02, size=50))
     assert detector.notes(series[0], 0.41) == []
@@ -150,8 +150,8 @@ def fitted(series):
 
 
 def test_a_model_warns_of_what_it_has_not_learned_from(fitted, series, rng):
-    told = [fitted.explain(item).warnings for item in series[40:]]
-    assert np.mean([any("unlike" in note for note in item) for item in told]) < 0.2
+    found = [fitted.explain(item).warnings for item in series[40:]]
+    assert np.mean([any("unlike" in note for note in item) for item in found]) < 0.2
     noise = Series(rng.normal(size=(1, 150)).cumsum(axis=1) ** 3, rate=10.0, name="other")
     assert any("spectrum is unlike" in note for note in fitted.explain(noise).warnings)
     long = Series(np.tile(series[0].samples, 9), rate=10.0)
@@ -166,9 +166,11 @@ def test_a_model_of_ieeg_warns_of_ecg_and_a_model_of_ecg_of_ieeg(rng):
     of_ieeg = RAxSSClassifier("dlinear", **quick).fit(ieeg)
     of_ecg = RAxSSClassifier("dlinear", **quick).fit(ecg, labels)
     for model, foreign in ((of_ieeg, ecg[:10]), (of_ecg, ieeg[:10])):
-        told = [any("unlike" in note for note in item.warnings) for item in model.explain_each(foreign)]
-        assert np.mean(told) >= 0.8
-        assert [any("unlike" in note for note in item.notes) for item in model.score_series(foreign)] == told
+        warned = [any("unlike" in note for note in item.warnings) for item in model.explain_each(foreign)]
+        assert np.mean(warned) >= 0.8
+        assert [
+            any("unlike" in note for note in item.notes) for item in model.score_series(foreign)
+        ] == warned
     with pytest.raises(RateMismatchError, match="rate of 300 Hz, but the model was fitted at 512 Hz"):
         of_ieeg.explain(load_sample()[0])
 

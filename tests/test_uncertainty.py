@@ -1,4 +1,4 @@
-"""What a fitted model says of its own doubt: intervals, prediction sets, the trial on the validation part."""
+"""Uncertainty of a fitted model: intervals, prediction sets, the validation report."""
 
 import copy
 import json
@@ -20,7 +20,7 @@ from raxss.uncertainty.conformal import conformal_threshold, fewest_series, nonc
 from raxss.uncertainty.reliability import calibration_figures, reliability_table
 from raxss.uncertainty.validation import ValidationReport, cross_fitted, folds_of
 from resealed import reseal, unseal
-from test_calibration import overconfident
+from test_calibration import Echo, overconfident
 from toys import SMALL, waves
 
 SETTINGS = {**SMALL, "batch_size": 32, "lr": 1e-2}
@@ -48,7 +48,7 @@ def plain(series):
 # Calibration of series --------------------------------------------------------------------------------------
 
 
-def test_contributions_add_up_to_the_uncalibrated_number_and_predict_says_the_calibrated(
+def test_contributions_add_up_to_the_uncalibrated_number_and_predict_gives_the_calibrated(
     by_series, plain, series
 ):
     evidence = by_series.explain(series[3])
@@ -90,7 +90,7 @@ def test_evidence_with_both_numbers_comes_back_from_its_files(by_series, series,
     assert (loaded.prediction_set, loaded.abstains) == (evidence.prediction_set, evidence.abstains)
 
 
-def test_evidence_from_before_there_was_doubt_can_be_read(plain, series, tmp_path):
+def test_evidence_from_before_there_was_uncertainty_can_be_read(plain, series, tmp_path):
     folder = plain.explain(series[0]).save(tmp_path, figures=False)
     head = json.loads((folder / "evidence.json").read_text())
     for name in ("interval", "prediction_set", "abstains", "notes"):
@@ -101,19 +101,19 @@ def test_evidence_from_before_there_was_doubt_can_be_read(plain, series, tmp_pat
     assert_array_equal(loaded.probability, loaded.series_probability)
 
 
-def test_evidence_keeps_which_of_its_warnings_say_that_a_series_is_unlike(plain, series, tmp_path):
+def test_evidence_keeps_which_of_its_warnings_are_notes_about_the_series(plain, series, tmp_path):
     samples = np.tile(series[0].samples, 9)
     samples[:, :100] = 0.0
     longer = replace(series[0], samples=samples)
-    (answer,), evidence = plain.score_series([longer]), plain.explain(longer)
+    (scored,), evidence = plain.score_series([longer]), plain.explain(longer)
     assert "the recording is longer than any" in evidence.notes[0]
-    assert evidence.notes == answer.notes == tuple(evidence.warnings[: len(answer.notes)])
+    assert evidence.notes == scored.notes == tuple(evidence.warnings[: len(scored.notes)])
     assert len(evidence.warnings) > len(evidence.notes)  # of flat windows, too
     assert SeriesEvidence.load(evidence.save(tmp_path, figures=False)).notes == evidence.notes
     assert plain.explain(series[0]).notes == ()
 
 
-def test_a_map_under_changed_weights_is_told(by_series, series):
+def test_a_map_under_changed_weights_is_warned_of(by_series, series):
     model = copy.deepcopy(by_series).set_params(weighting="uniform")
     evidence = model.explain(series[0])
     assert any("fitted under other settings" in note for note in evidence.warnings)
@@ -163,11 +163,11 @@ def test_the_interval_is_that_of_drawing_blocks_one_by_one(rng):
 def test_windows_without_weight_change_no_interval(rng):
     starts = np.arange(0, 700, 7)
     weights = rng.dirichlet(np.ones(100))
-    said = weights[:, None] * rng.dirichlet(np.ones(2), size=100)
-    found = bootstrap_interval(weights, said, starts, window_length=64)
+    contributions = weights[:, None] * rng.dirichlet(np.ones(2), size=100)
+    found = bootstrap_interval(weights, contributions, starts, window_length=64)
     more = bootstrap_interval(
         np.append(weights, 0.0),
-        np.vstack([said, [0.0, 0.0]]),
+        np.vstack([contributions, [0.0, 0.0]]),
         np.append(starts, 9000),
         window_length=64,
     )
@@ -178,17 +178,19 @@ def test_an_interval_covers_the_mean_of_the_process_about_as_often_as_it_says(rn
     hits, n_trials = 0, 300
     for _ in range(n_trials):
         levels = np.repeat(rng.uniform(size=40), 10)  # stretches of ten windows that say the same
-        said = np.stack([1 - levels, levels], axis=1) / 400
-        found = bootstrap_interval(np.full(400, 1 / 400), said, np.arange(400) * 10, window_length=100)
+        contributions = np.stack([1 - levels, levels], axis=1) / 400
+        found = bootstrap_interval(
+            np.full(400, 1 / 400), contributions, np.arange(400) * 10, window_length=100
+        )
         hits += found.low[1] <= 0.5 <= found.high[1]
     assert 0.89 <= hits / n_trials <= 0.98
 
 
 def test_too_few_stretches_have_no_interval():
     weights = np.full(40, 1 / 40)
-    said = np.full((40, 2), 0.5 / 40)
-    assert bootstrap_interval(weights, said, np.arange(40) * 10, window_length=100) is None
-    assert bootstrap_interval(weights, said, np.arange(40) * 10, window_length=80) is not None
+    contributions = np.full((40, 2), 0.5 / 40)
+    assert bootstrap_interval(weights, contributions, np.arange(40) * 10, window_length=100) is None
+    assert bootstrap_interval(weights, contributions, np.arange(40) * 10, window_length=80) is not None
 
 
 def test_a_day_of_windows_takes_no_more_than_a_second(rng):
@@ -196,9 +198,9 @@ def test_a_day_of_windows_takes_no_more_than_a_second(rng):
 
     starts = np.arange(2_000_000) * 40
     weights = np.full(len(starts), 1 / len(starts))
-    said = weights[:, None] * np.array([0.4, 0.6])
+    contributions = weights[:, None] * np.array([0.4, 0.6])
     begin = time.perf_counter()
-    found = bootstrap_interval(weights, said, starts, window_length=1024)
+    found = bootstrap_interval(weights, contributions, starts, window_length=1024)
     assert time.perf_counter() - begin < 5  # a second on a quiet machine
     assert_allclose([found.low, found.high], [[0.4, 0.6]] * 2)
 
@@ -220,12 +222,12 @@ def test_the_interval_of_a_score_calibrated_otherwise_is_of_the_calibrated_score
     longest = max(series, key=lambda item: item.n_samples)
     evidence = model.explain(longest)
     raw = copy.deepcopy(model).set_params(calibration="none").explain(longest)
-    for told, uncalibrated in (
+    for found, uncalibrated in (
         (evidence.interval.low, raw.interval.low),
         (evidence.interval.high, raw.interval.high),
     ):
         expected = model.calibration_([[1 - uncalibrated[1], uncalibrated[1]]])[0, 1]
-        assert told[1] == pytest.approx(expected, abs=1e-3)  # a monotonous map of quantiles, between draws
+        assert found[1] == pytest.approx(expected, abs=1e-3)  # a monotonous map of quantiles, between draws
 
 
 # Prediction sets --------------------------------------------------------------------------------------------
@@ -233,32 +235,14 @@ def test_the_interval_of_a_score_calibrated_otherwise_is_of_the_calibrated_score
 
 def test_thresholds_and_sets_are_those_of_mapie(rng):
     classification = pytest.importorskip("mapie.classification")
-    from sklearn.base import BaseEstimator, ClassifierMixin
-
-    class Echo(ClassifierMixin, BaseEstimator):
-        def __init__(self):
-            self.classes_ = np.arange(3)
-
-        def fit(self, X, y):
-            return self
-
-        def predict_proba(self, X):
-            return np.asarray(X)
-
-        def predict(self, X):
-            return np.argmax(X, axis=1)
-
-        def __sklearn_is_fitted__(self):
-            return True
-
-    said, targets = overconfident(rng, 203, 3)
+    probabilities, targets = overconfident(rng, 203, 3)
     others, _ = overconfident(rng, 100, 3)
     for alpha in (0.05, 0.1, 0.3):
         theirs = classification.SplitConformalClassifier(
-            Echo(), confidence_level=1 - alpha, conformity_score="lac", prefit=True
-        ).conformalize(said, targets)
+            Echo(3), confidence_level=1 - alpha, conformity_score="lac", prefit=True
+        ).conformalize(probabilities, targets)
         _, sets = theirs.predict_set(others)
-        ours = prediction_sets(others, conformal_threshold(nonconformity(said, targets), alpha))
+        ours = prediction_sets(others, conformal_threshold(nonconformity(probabilities, targets), alpha))
         assert_array_equal(ours, sets[:, :, 0])
 
 
@@ -266,9 +250,9 @@ def test_thresholds_and_sets_are_those_of_mapie(rng):
 def test_sets_hold_the_truth_as_often_as_they_should_whatever_the_network(rng, alpha):
     covered = []
     for _ in range(400):
-        said, targets = overconfident(rng, 100, 3)
-        threshold = conformal_threshold(nonconformity(said[:60], targets[:60]), alpha)
-        sets = prediction_sets(said[60:], threshold)
+        probabilities, targets = overconfident(rng, 100, 3)
+        threshold = conformal_threshold(nonconformity(probabilities[:60], targets[:60]), alpha)
+        sets = prediction_sets(probabilities[60:], threshold)
         covered.append(sets[np.arange(40), targets[60:]].mean())
     assert 1 - alpha - 0.01 <= np.mean(covered) <= 1 - alpha + 1 / 61 + 0.01
 
@@ -283,7 +267,7 @@ def test_too_few_series_rule_nothing_out():
         assert conformal_threshold(np.zeros(fewest_series(alpha) - 1), alpha) == np.inf
 
 
-def test_a_model_answers_with_sets_and_evidence_says_when_to_abstain(plain, series):
+def test_a_model_predicts_sets_and_evidence_says_when_to_abstain(plain, series):
     sets = plain.predict_set(series)
     scores = nonconformity(
         plain.predict_proba(series[12:]), np.searchsorted(plain.classes_, series[12:].labels)
@@ -298,7 +282,7 @@ def test_a_model_answers_with_sets_and_evidence_says_when_to_abstain(plain, seri
     assert plain.predict_set(series, alpha=0.5).sum() <= sets.sum()
 
 
-def test_a_level_that_the_validation_part_is_too_small_for_is_told(plain, series):
+def test_a_level_that_the_validation_set_is_too_small_for_is_warned_of(plain, series):
     with pytest.warns(SignalWarning, match="24 validation series are too few .* in 99 of 100; 99 are needed"):
         assert plain.predict_set(series[:3], alpha=0.01).all()
     model = copy.deepcopy(plain).set_params(conformal_alpha=0.01)
@@ -326,19 +310,19 @@ def test_an_alpha_that_is_no_share_is_refused_with_its_value(value):
         RAxSSClassifier(conformal_alpha=value).fit(waves(np.random.default_rng(0)))
 
 
-# The trial --------------------------------------------------------------------------------------------------
+# The validation report----------------------------------------------------------------------------------------
 
 
-def test_no_series_is_judged_by_a_map_that_saw_its_group(rng):
+def test_no_map_is_fitted_on_the_group_that_it_is_applied_to(rng):
     targets = np.array([0, 1] * 10)
     groups = np.repeat(np.arange(10), 2)
 
-    def fit_and_apply(others, held):
-        assert not set(groups[others]) & set(groups[held])
-        return np.full((len(held), 2), len(others))
+    def fit_and_apply(train, test):
+        assert not set(groups[train]) & set(groups[test])
+        return np.full((len(test), 2), len(train))
 
-    told = cross_fitted(targets, groups, fit_and_apply, n_classes=2, seed=0)
-    assert (told == 16).all()
+    found = cross_fitted(targets, groups, fit_and_apply, n_classes=2, seed=0)
+    assert (found == 16).all()
 
 
 def test_folds_keep_groups_whole_and_classes_apart(rng):
@@ -350,34 +334,36 @@ def test_folds_keep_groups_whole_and_classes_apart(rng):
     assert all(set(np.array([0, 0, 1, 1])[alone != fold]) == {0, 1} for fold in alone)
 
 
-def test_a_class_in_one_group_alone_leaves_no_honest_judgement(rng):
+def test_a_class_in_one_group_alone_cannot_be_cross_fitted(rng):
     targets, groups = np.array([0, 0, 0, 1, 1]), np.array([0, 1, 2, 3, 3])
-    nothing = cross_fitted(targets, groups, lambda _, held: np.zeros((len(held), 2)), n_classes=2, seed=0)
+    nothing = cross_fitted(targets, groups, lambda _, test: np.zeros((len(test), 2)), n_classes=2, seed=0)
     assert nothing is None
-    trial = ValidationReport.of(targets, {"uncalibrated": np.full((5, 2), 0.5)}, n_groups=4, settings="")
-    assert "a class is in one group alone" in trial.why_no_sets(0.2, calibrated=True)
-    assert trial.why_no_sets(0.2, calibrated=False) == ""
+    report = ValidationReport.of(targets, {"uncalibrated": np.full((5, 2), 0.5)}, n_groups=4, settings="")
+    assert "a class is in one group alone" in report.why_no_sets(0.2, calibrated=True)
+    assert report.why_no_sets(0.2, calibrated=False) == ""
 
 
 @pytest.mark.parametrize("level", ["window", "series"])
-def test_the_trial_of_a_calibrated_model_is_cross_fitted_by_hand(series, plain, level):
+def test_the_validation_report_of_a_calibrated_model_is_cross_fitted(series, plain, level):
     model = fitted_with(series, calibration="temperature", calibration_level=level)
     validation = series[12:]
     targets = np.searchsorted(plain.classes_, validation.labels)
     folds = folds_of(targets, np.unique(validation.groups, return_inverse=True)[1], seed=model.seed_)
-    said = np.empty((len(validation), 2))
+    probabilities = np.empty((len(validation), 2))
     for fold in np.unique(folds):
-        others, held = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
+        train, test = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
         by_hand = copy.deepcopy(model)
         if level == "series":
-            scores = plain.predict_proba(validation[others])
-            by_hand.calibration_ = TemperatureCalibration.fit(scores, targets[others])
+            scores = plain.predict_proba(validation[train])
+            by_hand.calibration_ = TemperatureCalibration.fit(scores, targets[train])
         else:
-            told = list(plain.window_probabilities(validation[others]))
-            of_windows = np.repeat(targets[others], [len(item) for item in told])
-            by_hand.calibration_ = TemperatureCalibration.fit(np.concatenate(told), of_windows)
-        said[held] = by_hand.predict_proba(validation[held])
-    assert_allclose(model.validation_report_.scores["calibrated"], nonconformity(said, targets), atol=1e-9)
+            posteriors = list(plain.window_probabilities(validation[train]))
+            of_windows = np.repeat(targets[train], [len(item) for item in posteriors])
+            by_hand.calibration_ = TemperatureCalibration.fit(np.concatenate(posteriors), of_windows)
+        probabilities[test] = by_hand.predict_proba(validation[test])
+    assert_allclose(
+        model.validation_report_.scores["calibrated"], nonconformity(probabilities, targets), atol=1e-9
+    )
     assert_allclose(
         model.validation_report_.scores["uncalibrated"],
         plain.validation_report_.scores["uncalibrated"],
@@ -386,11 +372,11 @@ def test_the_trial_of_a_calibrated_model_is_cross_fitted_by_hand(series, plain, 
 
 
 def test_the_reliability_table_counts_what_a_loop_counts(rng):
-    said, targets = overconfident(rng, 300)
-    rows = reliability_table(targets, said)
+    probabilities, targets = overconfident(rng, 300)
+    rows = reliability_table(targets, probabilities)
     assert sum(row["n"] for row in rows) == 300
     for row in rows:
-        inside = (said[:, 1] > row["from"]) & (said[:, 1] <= row["to"])
+        inside = (probabilities[:, 1] > row["from"]) & (probabilities[:, 1] <= row["to"])
         assert row["n"] == inside.sum()
         assert row["found"] == pytest.approx(targets[inside].mean())
         assert row["low"] <= row["found"] <= row["high"]
@@ -399,11 +385,13 @@ def test_the_reliability_table_counts_what_a_loop_counts(rng):
 def test_figures_are_those_of_scikit_learn(rng):
     from sklearn.metrics import brier_score_loss, log_loss
 
-    said, targets = overconfident(rng, 200)
-    figures = calibration_figures(targets, said)
-    assert figures["brier"] == pytest.approx(brier_score_loss(targets, said[:, 1]))
-    assert figures["log_loss"] == pytest.approx(log_loss(targets, np.clip(said, 1e-6, 1 - 1e-6)), rel=1e-6)
-    rows = reliability_table(targets, said)
+    probabilities, targets = overconfident(rng, 200)
+    figures = calibration_figures(targets, probabilities)
+    assert figures["brier"] == pytest.approx(brier_score_loss(targets, probabilities[:, 1]))
+    assert figures["log_loss"] == pytest.approx(
+        log_loss(targets, np.clip(probabilities, 1e-6, 1 - 1e-6)), rel=1e-6
+    )
+    rows = reliability_table(targets, probabilities)
     assert figures["ece"] == pytest.approx(
         sum(row["n"] * abs(row["said"] - row["found"]) for row in rows) / 200
     )
@@ -430,25 +418,25 @@ def changed_folder(model, folder, facts=None, arrays=None):
         ({}, {"trial/other": np.linspace(0, 1, 24)}),
     ],
 )
-def test_a_folder_whose_trial_does_not_fit_together_is_refused(plain, tmp_path, facts, arrays):
+def test_a_folder_whose_validation_report_does_not_fit_together_is_refused(plain, tmp_path, facts, arrays):
     with pytest.raises(ModelError, match="'model' cannot be read"):
         RAxSSClassifier.from_pretrained(changed_folder(plain, tmp_path / "model", facts, arrays))
 
 
-def test_a_folder_from_before_there_were_trials_works_as_before(plain, series, tmp_path):
+def test_a_folder_from_before_there_were_validation_reports_works_as_before(plain, series, tmp_path):
     folder = changed_folder(plain, tmp_path / "model")
 
-    def as_before(told):
+    def as_before(facts):
         for name in ("trial", "calibration_level"):
-            del told[name]
+            del facts[name]
         for name in ("calibration_level", "conformal_alpha"):
-            del told["settings"]["calibration"][name]
+            del facts["settings"]["calibration"][name]
 
-    def without_trial(tensors):
+    def without_report(tensors):
         for name in [name for name in tensors if "trial" in name]:
             del tensors[name]
 
-    unseal(reseal(folder, as_before, tensors=without_trial, keep_hash=True))
+    unseal(reseal(folder, as_before, tensors=without_report, keep_hash=True))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.warns(ModelWarning, match="'model' was written by raxss 0.1 and is not sealed"):

@@ -1,12 +1,12 @@
-"""How is a fitted model kept?
+"""Model folders: saving and loading of fitted models.
 
     RAxSSClassifier <-> folder: model.safetensors, config.json, settings.toml, history.csv, README.md
 
-The folder appears whole or not at all. Reading it runs no code from it: weights are safetensors, the rest is
-text. It is sealed: config.json has the SHA-256 of every file, of itself as well, and dtype and shape of every
-tensor, and a folder that differs in a byte is refused. A hash does not stop a forger, who can compute it anew;
-see _core/sealing.py. What a folder asks for (windows, classes, networks) is compared with its weights before
-memory is taken for it.
+The folder is written atomically. Reading it runs no code from it: weights are safetensors, the rest is text. It
+is sealed: config.json has the SHA-256 of every file, of itself as well, and dtype and shape of every tensor,
+and a folder that differs in a byte is refused. A hash does not stop a forger, who can compute it anew
+(_core/sealing.py), so sizes that a folder states are compared with its weights before memory is allocated for
+them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import io
 import math
 import platform
 import sys
-from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -62,6 +61,7 @@ if TYPE_CHECKING:
     from raxss.estimator.classifier import RAxSSClassifier
 
 _ARRAYS = ("feature_mean_", "feature_scale_")
+#: Prefixes of tensors; "trial/" is the validation report, "familiar/" the OOD detector.
 _PARTS = ("backbone/", "scaling/", "calibration/", "trial/", "familiar/", "heads/")
 _CLASS_KINDS = "biufUO"  # of dtypes: truth values, numbers, texts
 MOST_CLASS_BYTES = 2**24  # of all class names together: NumPy gives each the room of the longest
@@ -72,7 +72,7 @@ Model = TypeVar("Model", bound="RAxSSClassifier")
 
 
 def versions() -> dict[str, str]:
-    """What a number depends on besides the settings."""
+    """Versions that figures depend on."""
     return {
         "raxss": __version__,
         "python": platform.python_version(),
@@ -109,10 +109,7 @@ def save_model(model: RAxSSClassifier, folder: Path, *, overwrite: bool) -> Path
 
 
 def describe_model(model: RAxSSClassifier, weights: bytes | None = None) -> dict[str, Any]:
-    """What config.json says: settings, classes, what it was trained on and with, the hash of its weights.
-
-    ``weights``: as they are kept, where they are at hand.
-    """
+    """The entries of config.json; ``weights``: the bytes of model.safetensors, where they are at hand."""
     config, calibration = model.current_config, model.calibration_
     weights = _safetensors(_tensors(model)) if weights is None else weights
     return {
@@ -142,37 +139,29 @@ def describe_model(model: RAxSSClassifier, weights: bytes | None = None) -> dict
 
 
 def _tensors(model: RAxSSClassifier) -> dict[str, torch.Tensor]:
-    """Everything that was learned, by name."""
-    tensors = {f"backbone/{name}": value.contiguous() for name, value in state_of(model.backbone_).items()}
-    tensors |= {name: torch.from_numpy(np.ascontiguousarray(getattr(model, name))) for name in _ARRAYS}
-    tensors["scaling/mean"] = torch.from_numpy(np.ascontiguousarray(model.scaling_.mean))
-    tensors["scaling/deviation"] = torch.from_numpy(np.ascontiguousarray(model.scaling_.deviation))
-    calibration = model.calibration_
-    if calibration is not None:
-        knots = calibration.arrays()
-        tensors |= {f"calibration/{name}": torch.from_numpy(knot.copy()) for name, knot in knots.items()}
+    """All fitted arrays, by name."""
+    arrays = {name: getattr(model, name) for name in _ARRAYS}
+    arrays |= {"scaling/mean": model.scaling_.mean, "scaling/deviation": model.scaling_.deviation}
+    if model.calibration_ is not None:
+        arrays |= {f"calibration/{name}": knots for name, knots in model.calibration_.arrays().items()}
     if model.validation_report_ is not None:
-        tensors |= {
-            f"trial/{name}": torch.from_numpy(score)
-            for name, score in model.validation_report_.scores.items()
-        }
+        arrays |= {f"trial/{name}": scores for name, scores in model.validation_report_.scores.items()}
     if model.ood_detector_ is not None:
-        arrays = model.ood_detector_.arrays()
-        tensors |= {
-            f"familiar/{name}": torch.from_numpy(np.ascontiguousarray(arrays[name])) for name in arrays
-        }
-    if model.heads_ is not None:
-        tensors |= {f"heads/{name}": value.contiguous() for name, value in state_of(model.heads_).items()}
-    return tensors
+        arrays |= {f"familiar/{name}": array for name, array in model.ood_detector_.arrays().items()}
+    states = {"backbone": state_of(model.backbone_)}
+    states |= {} if model.heads_ is None else {"heads": state_of(model.heads_)}
+    tensors = {f"{part}/{name}": value for part, state in states.items() for name, value in state.items()}
+    tensors |= {name: torch.tensor(array) for name, array in arrays.items()}
+    return {name: value.contiguous() for name, value in tensors.items()}
 
 
 def _safetensors(tensors: dict[str, torch.Tensor]) -> bytes:
-    """As model.safetensors has them; the format in it stays, because reports have the hash of these bytes."""
+    """The bytes of model.safetensors; the format in it stays, because reports have their hash."""
     return save(tensors, {"format": UNSEALED_FORMAT})
 
 
 def _card(facts: dict[str, Any]) -> str:
-    """The model card. Class names are the user's: they are escaped, since cards get shown as HTML."""
+    """The model card. Class names are escaped, since cards are displayed as HTML."""
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     environment.filters["cell"] = lambda text: " ".join(str(text).replace("|", "/").split())
     template = (resources.files("raxss.estimator") / "model_card.md.j2").read_text("utf-8")
@@ -180,10 +169,9 @@ def _card(facts: dict[str, Any]) -> str:
 
 
 def load_model(kind: type[Model], folder: Path, *, backbone: Any, device: str) -> Model:
-    """Read a model folder, refusing whatever does not fit together.
+    """Read a model folder; parts that do not go together are refused.
 
-    What config.json asks for is compared with the tensors in the header of the weights first; their content is read
-    when the network for them stands, and used when its hash is right.
+    config.json is compared with the header of the weights before the network is built and the tensors are read.
     """
     with open_model(folder) as files:
         try:
@@ -229,7 +217,9 @@ def _read_model(kind: type[Model], files: ModelFiles, *, backbone: Any, device: 
     model.training_data_ = _read_training_data(facts)
     _refuse_other_window(model, stated)
     model.history_ = _read_history(files.history)
-    _refuse_foreign_tensors(header.dtypes)
+    foreign = [name for name in header.dtypes if name not in _ARRAYS and not name.startswith(_PARTS)]
+    if foreign:
+        raise ValueError(f"{len(foreign)} of its tensors are not of a model")
     network = build_for_weights(
         model.backbone,
         n_variates=model.n_variates_,
@@ -241,10 +231,9 @@ def _read_model(kind: type[Model], files: ModelFiles, *, backbone: Any, device: 
     refuse_other_tensors(header, "backbone/", network.state_dict())
     tensors = load(files.weights())
     parameters = {f"backbone/{name}" for name, _ in network.named_parameters(remove_duplicate=False)}
+    buffers = {name for name in tensors if name.startswith("backbone/")} - parameters
     own = not type(network).__module__.startswith("raxss.")  # whose buffers may be masks of -inf
-    refuse_not_finite(
-        tensors, never_infinite=[name for name in tensors if not (own and _is_buffer(name, parameters))]
-    )
+    refuse_not_finite(tensors, never_infinite=[name for name in tensors if not (own and name in buffers)])
     network.load_state_dict(_taken(tensors, "backbone/"))
     model.backbone_ = network
     _read_feature_scaling(model, tensors)
@@ -252,8 +241,8 @@ def _read_model(kind: type[Model], files: ModelFiles, *, backbone: Any, device: 
     if facts.get("calibration") is None and model.calibration != "none":
         raise ValueError(f"its settings ask for calibration {model.calibration!r}, but it has none")
     model.calibration_ = _read_calibration(facts, tensors, len(model.classes_))
-    model.validation_report_ = _read_trial(facts, tensors)
-    model.ood_detector_ = _read_familiar(tensors)
+    model.validation_report_ = _read_validation_report(facts, tensors)
+    model.ood_detector_ = _read_ood_detector(tensors)
     model.heads_ = _read_heads(model, tensors)
     return model
 
@@ -273,9 +262,9 @@ def _whole_number(facts: dict[str, Any], name: str, least: int) -> int:
 
 
 def _refuse_other_settings(facts: dict[str, Any], stated: Config) -> None:
-    """Refuse settings that do not have their own hash: in a folder without a seal nothing else would tell.
+    """Refuse settings that differ from config_hash, the only check of a folder without a seal.
 
-    A folder that is older than a setting which changed all hashes (bank_size) is not asked.
+    Folders that are older than a setting which changed all hashes (bank_size) are not checked.
     """
     given = facts["settings"]
     absent = {
@@ -292,7 +281,7 @@ def _refuse_other_settings(facts: dict[str, Any], stated: Config) -> None:
 
 
 def _read_plain_facts(model: RAxSSClassifier, facts: dict[str, Any]) -> None:
-    """Numbers and names that stand in config.json as they are."""
+    """Attributes that config.json has as plain values."""
     model.n_variates_ = _whole_number(facts, "n_variates", 1)
     model.window_length_ = _whole_number(facts, "window_length", 1)
     model.preparation_ = facts.get("preparation", "")
@@ -322,7 +311,7 @@ def _read_plain_facts(model: RAxSSClassifier, facts: dict[str, Any]) -> None:
 
 
 def _read_classes(facts: dict[str, Any]) -> NDArray[Any]:
-    """The classes, if they are what `fit` could have found: different, finite, and not cut off by their dtype."""
+    """The classes, if `fit` could have found them: distinct, finite, ascending, not truncated by their dtype."""
     names, stated = facts["classes"], facts["classes_dtype"]
     if not isinstance(names, list) or not all(isinstance(name, str | bool | int | float) for name in names):
         shape = np.shape(names) if isinstance(names, list) and len(names) < 1000 else ()
@@ -352,7 +341,7 @@ def _read_classes(facts: dict[str, Any]) -> NDArray[Any]:
         raise ValueError("two of its classes have the same name")
     if not (classes[1:] > classes[:-1]).all():
         raise ValueError(
-            "its classes are not in ascending order, as fit leaves them; its answers would be mixed up"
+            "its classes are not in ascending order, as fit leaves them; its predictions would be mixed up"
         )
     return classes
 
@@ -367,7 +356,7 @@ def _read_training_data(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_other_window(model: RAxSSClassifier, stated: Config) -> None:
-    """Refuse windows of another length than `fit` takes: what is set, or the longest series if that is shorter."""
+    """Refuse windows that are not as long as the setting, or the longest series if that is shorter."""
     needed, lengths = stated.windows.window_length, model.training_data_.get("n_samples")
     if lengths is not None:
         if (
@@ -388,7 +377,7 @@ def _refuse_other_window(model: RAxSSClassifier, stated: Config) -> None:
 
 
 def _read_history(content: bytes) -> pd.DataFrame:
-    """One row an epoch; a table of millions of columns would take minutes to read."""
+    """One row an epoch; columns are counted first, since millions would take minutes to read."""
     n_columns = content.partition(b"\n")[0].count(b",") + 1
     if n_columns > MOST_COLUMNS:
         raise ValueError(f"its {HISTORY} has {n_columns:,} columns, at most {MOST_COLUMNS:,} are read")
@@ -398,18 +387,8 @@ def _read_history(content: bytes) -> pd.DataFrame:
     return history
 
 
-def _refuse_foreign_tensors(names: Iterable[str]) -> None:
-    foreign = [name for name in names if name not in _ARRAYS and not name.startswith(_PARTS)]
-    if foreign:
-        raise ValueError(f"{len(foreign)} of its tensors are not of a model")
-
-
-def _is_buffer(name: str, parameters: set[str]) -> bool:
-    return name.startswith("backbone/") and name not in parameters
-
-
 def _taken(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    """Take the tensors out whose names begin so, under the rest of their names."""
+    """Remove and return the tensors with this prefix, named without it."""
     names = [name for name in tensors if name.startswith(prefix)]
     return {name.removeprefix(prefix): tensors.pop(name) for name in names}
 
@@ -448,7 +427,7 @@ def _read_scaling(model: RAxSSClassifier, tensors: dict[str, torch.Tensor]) -> S
 def _read_calibration(
     facts: dict[str, Any], tensors: dict[str, torch.Tensor], n_classes: int
 ) -> Calibration | None:
-    """The map of posteriors, taken out of the tensors; None in folders that have none, or are older than it."""
+    """The calibration map; None in folders without one, or older than it."""
     method = facts.get("calibration")
     if method is None:
         if any(name.startswith("calibration/") for name in tensors):
@@ -463,23 +442,25 @@ def _read_calibration(
     return calibration
 
 
-def _read_trial(facts: dict[str, Any], tensors: dict[str, torch.Tensor]) -> ValidationReport | None:
-    """What was said of the validation part; None in folders that have none, or are older than it."""
+def _read_validation_report(
+    facts: dict[str, Any], tensors: dict[str, torch.Tensor]
+) -> ValidationReport | None:
+    """The validation report; None in folders without one, or older than it."""
     scores = {name: item.numpy() for name, item in _taken(tensors, "trial/").items()}
-    told = facts.get("trial")
-    if told is None and scores:
+    report = facts.get("trial")
+    if report is None and scores:
         raise ValueError("it has the scores of a validation report, but no report")
-    return None if told is None else ValidationReport.from_json(told, scores)
+    return None if report is None else ValidationReport.from_json(report, scores)
 
 
-def _read_familiar(tensors: dict[str, torch.Tensor]) -> OODDetector | None:
-    """What is usual among the training series; None in folders that are older than it."""
+def _read_ood_detector(tensors: dict[str, torch.Tensor]) -> OODDetector | None:
+    """The OOD detector; None in folders that are older than it."""
     arrays = {name: item.numpy() for name, item in _taken(tensors, "familiar/").items()}
     return OODDetector.from_arrays(arrays) if arrays else None
 
 
 def _read_heads(model: RAxSSClassifier, tensors: dict[str, torch.Tensor]) -> FeatureHeads | None:
-    """Gate and projection, taken out of the tensors; None in folders that have none, or are older than they."""
+    """Gate and projection; None in folders without them, or older than them."""
     state = _taken(tensors, "heads/")
     heads = None
     if state:

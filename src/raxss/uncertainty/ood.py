@@ -123,7 +123,8 @@ class RobustDistribution:
         sound = all(array.dtype == np.float64 and np.isfinite(array).all() for array in arrays.values())
         if found != shapes or not sound or (arrays["spread"] <= 0).any() or arrays["limit"][0] < 0:
             raise ValueError(f"its summary of the training data has arrays {found}, needed are {shapes}")
-        return cls(**{**arrays, "limit": float(arrays["limit"][0])})
+        parts = {name: array for name, array in arrays.items() if name != "limit"}
+        return cls(**parts, limit=float(arrays["limit"][0]))
 
 
 @dataclass(frozen=True, eq=False)
