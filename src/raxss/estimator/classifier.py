@@ -764,7 +764,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with self._bar("predicting", series) as on_progress, summary.seen.states(series) as states:
             predictions = predictor.predictions(series, with_lists=False, on_progress=on_progress)
             for prediction, seen in zip(predictions, states, strict=True):
-                yield summary.answer(prediction, seen_in_training=seen)
+                yield summary.score(prediction, seen_in_training=seen)
 
     def _evidence(
         self, series: list[Series], on_progress: Callable[[float], None] | None
@@ -785,7 +785,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with self._bar("predicting", series, quiet=quiet) as bar, summary.seen.states(series) as states:
             predictions = predictor.predictions(series, on_progress=on_progress or bar)
             for prediction, seen in zip(predictions, states, strict=True):
-                scored = summary.answer(prediction, seen_in_training=seen)
+                scored = summary.score(prediction, seen_in_training=seen)
                 yield trace_prediction(
                     prediction,
                     self.classes_,

@@ -115,7 +115,7 @@ class UncertaintySummary:
         """Prediction sets ``(..., C)``; every class where none can be left out."""
         return prediction_sets(probabilities, self.threshold(alpha))
 
-    def answer(self, prediction: Prediction, *, seen_in_training: str | None = None) -> ScoredSeries:
+    def score(self, prediction: Prediction, *, seen_in_training: str | None = None) -> ScoredSeries:
         """The scored series; ``seen_in_training`` where `TrainingRecord.states` has found it already."""
         return ScoredSeries(
             prediction.series,

@@ -101,7 +101,7 @@ def recalibrated(
             calibrated=method != "none",
             series_calibration=calibration if level == "series" else None,
         )
-        scored = (summary.answer(calibrated_otherwise(item, calibration, level)) for item in tested)
+        scored = (summary.score(calibrated_otherwise(item, calibration, level)) for item in tested)
         yield (method, level), [_columns(item, summary, alphas) for item in scored]
 
 
