@@ -66,16 +66,16 @@ def test_new_names_are_those_that_there_are():
 
 
 def test_old_settings_are_read_with_a_warning_at_the_users_line():
-    with pytest.warns(DeprecationWarning, match="is called") as told:
+    with pytest.warns(DeprecationWarning, match="is called") as caught:
         config = Config.from_toml(OLD)
     assert config == Config.from_toml(NEW)
-    assert {str(item.message) for item in told} == {
+    assert {str(item.message) for item in caught} == {
         "the backbone 'committee' is called 'ensemble' now; the old name is still read, but use the new one.",
         "the view of multiview 'textures' is called 'ppv' now; the old name is still read, but use the new one.",
         "the option of multiview 'd_textures' is called 'd_ppv' now; the old name is still read, but use the new "
         "one.",
     }
-    assert {item.filename for item in told} == {__file__}
+    assert {item.filename for item in caught} == {__file__}
 
 
 def test_new_names_give_no_warning_and_are_what_is_written():
@@ -96,10 +96,10 @@ def test_hashes_are_those_from_before_the_names():
 
 def lines_of(call):
     """Files that the warnings of a call are attributed to."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         call()
-    return {item.filename for item in told if item.category is DeprecationWarning}
+    return {item.filename for item in caught if item.category is DeprecationWarning}
 
 
 STUDY_TEXT = """
@@ -149,11 +149,11 @@ def test_a_study_under_old_names_is_the_same_study():
 def test_the_command_line_reports_an_old_name_once(tmp_path):
     (tmp_path / "study.toml").write_text(STUDY_TEXT)
     command = [sys.executable, "-m", "raxss", "table", tmp_path / "study.toml", "--out", tmp_path / "out"]
-    told = subprocess.run(
+    run = subprocess.run(
         [*command, "--dry-run", "--device", "cpu"], capture_output=True, text=True, check=True
     )
-    assert told.stderr.count("raxss: warning: the view of multiview 'textures' is called 'ppv' now") == 1
-    assert "to do  synthetic, mine, seed 1" in told.stdout
+    assert run.stderr.count("raxss: warning: the view of multiview 'textures' is called 'ppv' now") == 1
+    assert "to do  synthetic, mine, seed 1" in run.stdout
 
 
 def test_a_model_folder_of_old_names_loads_and_predicts_the_same_bits(rng, tmp_path):
@@ -178,9 +178,9 @@ def test_a_model_folder_of_old_names_loads_and_predicts_the_same_bits(rng, tmp_p
         }
 
     reseal(folder, older, keep_hash=True)
-    with pytest.warns(DeprecationWarning, match="is called") as told:
+    with pytest.warns(DeprecationWarning, match="is called") as caught:
         again = RAxSSClassifier.from_pretrained(folder)
-    assert {item.filename for item in told} == {__file__}
+    assert {item.filename for item in caught} == {__file__}
     np.testing.assert_array_equal(again.predict_proba(series), model.predict_proba(series))
     assert again.current_config == model.current_config
     assert before["config_hash"] == again.current_config.hash
@@ -275,11 +275,11 @@ def test_sections_and_settings_of_a_study(renamed):
         STUDY_TEXT.replace("[dataset]", "[data]").replace("textures", "ppv")
         + "\n    phi = 'cosine'\n    [training]\n    epochs = 2"
     )
-    with pytest.warns(DeprecationWarning, match="is called") as told:
+    with pytest.warns(DeprecationWarning, match="is called") as caught:
         study = Study.from_toml(text)
     with pytest.warns(DeprecationWarning, match="'phi' is called 'measure'"):
         system = study.compared()["mine"]
-    assert {item.filename for item in told} == {__file__}
+    assert {item.filename for item in caught} == {__file__}
     assert study.training == {"max_epochs": 2}
     assert system.settings["measure"] == "cosine"
 
@@ -290,10 +290,12 @@ def test_keys_of_config_json(monkeypatch, tmp_path):
     facts = json.loads((old / "config.json").read_text())
     facts["labels_of_old"] = facts.pop("classes")
     (old / "config.json").write_text(json.dumps(facts))
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = RAxSSClassifier.from_pretrained(old)
-    assert any("key of config.json 'labels_of_old' is called 'classes'" in str(item.message) for item in told)
+    assert any(
+        "key of config.json 'labels_of_old' is called 'classes'" in str(item.message) for item in caught
+    )
     assert model.classes_.tolist() == facts["labels_of_old"]
     facts["classes"] = facts["labels_of_old"]
     (old / "config.json").write_text(json.dumps(facts))

@@ -56,8 +56,10 @@ def contents(folder):
 def _json_of(result):
     own = result.result if isinstance(result, EvaluatedRun) else result
     evaluations = getattr(result, "evaluations", ())
-    told = [[dict(item.settings), item.probabilities.tolist(), dict(item.validation)] for item in evaluations]
-    return json.dumps([own.to_json(), told])
+    evaluated = [
+        [dict(item.settings), item.probabilities.tolist(), dict(item.validation)] for item in evaluations
+    ]
+    return json.dumps([own.to_json(), evaluated])
 
 
 def made_result(labels, probabilities, *, names=None, groups=None, **entries):

@@ -106,7 +106,7 @@ def statements(summary: Frame, *, n_classes: int = 2) -> list[Statement]:
     --------
     >>> summary = pd.DataFrame([{"probe": "stability", "of": "1 % noise", "measure": "rank_correlation",
     ...                          "mean": 0.95, "low": 0.9, "high": 1.0, "n_series": 20}])
-    >>> [one.said for one in statements(summary)]
+    >>> [statement.said for statement in statements(summary)]
     ['Evidence hardly depends on 1 % noise (rank correlation): 0.950 (0.900 to 1.000)']
     """
     numbers = {
