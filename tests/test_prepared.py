@@ -414,7 +414,7 @@ def test_recordings_that_cannot_be_read_are_named_together_and_the_others_kept(m
 def test_series_of_one_name_or_of_channels_of_two_rates_are_refused(tmp_path):
     with pytest.raises(DataError, match="several series named 'a'"):
         prepare(plan_of(SeriesPlan("a", (0,)), SeriesPlan("a", (1,))), tmp_path / "out", Preparation())
-    with pytest.raises(RecordingError, match="'night' has the channels asked for at 50, 100 Hz"):
+    with pytest.raises(RecordingError, match="'night' has the requested channels at 50, 100 Hz"):
         prepare(plan_of(SeriesPlan("a", (0, 2), label="x")), tmp_path / "out", Preparation())
 
 

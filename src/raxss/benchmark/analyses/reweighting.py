@@ -250,7 +250,8 @@ def _one_list(
 ) -> NDArray[np.float64]:  # (n_settings of one list, C)
     """One series with one retrieval under all weights, temperatures, poolings and smoothings.
 
-    The pooling ``"mean"`` is that of `Predictor.aggregate` (Eq. 3) up to rounding, as a few matrix products.
+    Twin of `Predictor.aggregate` for all settings, as a few matrix products; the pooling ``"mean"`` is the same sum
+    (Eq. 3) up to rounding.
     """
     usable = ~np.isnan(retrieval.support)
     if not usable.any():
