@@ -184,7 +184,7 @@ def test_some_classes_alone_leave_the_others_out(tmp_path):
             ConfigError,
             "asks for 'pool 2/2', but 'prepared' was",
         ),
-        ('data = "prepared"\nsplit = { by = "pair" }', DataError, "60 of 60 series do not tell their pair"),
+        ('data = "prepared"\nsplit = { by = "pair" }', DataError, "60 of 60 series have no known pair"),
     ],
 )
 def test_data_that_does_not_fit_is_refused_by_name(data, text, error, message):
