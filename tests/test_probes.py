@@ -1,7 +1,12 @@
 """Evaluations of one fit under many settings against single predictions, and analyses of a whole study."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import textwrap
+import time
 
 import numpy as np
 import pandas as pd
@@ -384,6 +389,26 @@ def test_what_was_lost_is_evaluated_again_with_the_same_bytes(finished, tmp_path
         outcome = run_analysis(analysis, Study.read(study), out, work=CPU, seeds=seeds)
         assert outcome.n_run == 2
         assert files_in(out / analysis) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_analysis_that_was_killed_resumes_to_the_same_bytes(finished, tmp_path, workers):
+    _, study, out = finished
+    options = ["--out", tmp_path, "--device", "cpu", "--workers", workers]
+    command = [sys.executable, "-m", "raxss", "reweigh", study, *options]
+    begun = subprocess.Popen(list(map(str, command)), start_new_session=True)
+    cells = tmp_path / "reweighting" / "cells"  # which are packed at the end alone
+    while begun.poll() is None and not list(cells.rglob("recommended-*.json")):
+        time.sleep(0.05)
+    os.killpg(begun.pid, signal.SIGKILL)
+    assert begun.wait() == -signal.SIGKILL
+    assert not (tmp_path / "reweighting" / "README.md").exists()
+    time.sleep(2)  # orphaned workers notice it, and end
+    work = Work(device="cpu", n_workers=workers)
+    outcome = run_analysis("reweighting", Study.read(study), tmp_path, work=work)
+    assert 1 <= outcome.n_run <= 4
+    assert files_in(tmp_path / "reweighting") == files_in(out / "reweighting")
 
 
 def test_a_narrower_run_leaves_the_rest_and_the_page_has_what_is_done(finished, tmp_path):
