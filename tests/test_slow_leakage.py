@@ -14,11 +14,17 @@ from test_leakage import COPIES, bids_clip, dataset, pt01
 pytestmark = pytest.mark.slow
 
 
+def cinc2017(folder):
+    """In units of the converter, as stored: in mV, rounding to integers would leave nothing."""
+    return [item.with_samples(np.round(1000 * item.samples)) for item in dataset("cinc2017", folder)]
+
+
 SETS = {
     **{
         name: lambda folder, name=name: list(dataset(name, folder))
-        for name in ("bern-barcelona", "bonn", "watch", "cinc2017")
+        for name in ("bern-barcelona", "bonn", "watch")
     },
+    "cinc2017": cinc2017,
     "pt01": lambda folder: list(pt01(folder, "84ch_-1s_+2s")),
     "clip": lambda folder: list(bids_clip(folder)),
 }
