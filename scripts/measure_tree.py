@@ -79,20 +79,32 @@ def imports(known: dict[str, Path]) -> dict[str, set[str]]:
     return graph
 
 
-def largest_cycle(graph: dict[str, set[str]]) -> int:
-    """Modules in the largest set whose members all import one another, directly or not."""
-    reached = {name: set(targets) for name, targets in graph.items()}
-    changed = True
-    while changed:
-        changed = False
-        for found in reached.values():
-            more = set().union(*(reached[item] for item in found)) if found else set()
-            if not more <= found:
-                found |= more
-                changed = True
-    return max(
-        [1, *(len([b for b in found if a in reached[b]]) for a, found in reached.items() if a in found)]
-    )
+def cycles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Sets of modules that reach one another (Tarjan's strongly connected components)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[set[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for other in graph[name]:
+            if other not in index:
+                visit(other)
+                low[name] = min(low[name], low[other])
+            elif other in stack:
+                low[name] = min(low[name], index[other])
+        if low[name] == index[name]:
+            component: set[str] = set()
+            while name not in component:
+                component.add(stack.pop())
+            found.append(component)
+
+    for name in graph:
+        if name not in index:
+            visit(name)
+    return found
 
 
 def classes_twice(known: dict[str, Path]) -> list[str]:
@@ -147,7 +159,7 @@ def main() -> None:
     print(f"modules and packages at the root of the package: {len(units)} ({', '.join(units)})")
     print(f"lines of the import contract: {contract.group(1).count('raxss') if contract else 0}")
     print(
-        f"modules in the largest import cycle, functions and types counted: {largest_cycle(imports(known))}"
+        f"modules in the largest import cycle, functions and types counted: {max(map(len, cycles(imports(known))))}"
     )
     print(f"public class names in two modules: {len(classes_twice(known))} {classes_twice(known)}")
     print(f"lines of source: {source[0]:,}; files over 600: {source[1]}")

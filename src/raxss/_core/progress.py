@@ -42,18 +42,16 @@ def with_progress(
 
 
 @contextmanager
-def share_bar(
-    description: str, total: int, *, unit: str, quiet: bool = False
-) -> Iterator[Callable[[float], None] | None]:
+def share_bar(description: str, total: int, *, unit: str) -> Iterator[Callable[[float], None] | None]:
     """A bar for a share of the work: yields a function that takes it, or None where nothing is shown.
 
     Examples
     --------
-    >>> with share_bar("predicting", 1000, unit="windows", quiet=True) as on_progress:
+    >>> with share_bar("predicting", 1000, unit="windows") as on_progress:
     ...     print(on_progress)
     None
     """
-    with progress_bar(unit=unit, quiet=quiet) as bar:
+    with progress_bar(unit=unit) as bar:
         if bar.disable:
             yield None
             return
