@@ -31,7 +31,7 @@ lint: install  ## style, types, import order
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint  ## lint, types and the tests (under 15 minutes on two cores)
+test: lint  ## lint, types and the tests (8 minutes on two cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 test-slow: install  ## what takes longer: kill loops, long series
@@ -41,7 +41,8 @@ test-gpu: install  ## what needs a CUDA device
 	$(BIN)/python -m pytest -m gpu
 
 coverage: install  ## line coverage of the tests, subprocesses included: 93 % in all, 80 % a file
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report=json:build/coverage.json --cov-report=
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report=
+	$(BIN)/python -m pytest -m slow --timeout 2400 --cov --cov-append --cov-report=json:build/coverage.json --cov-report= tests/test_slow_ray.py tests/test_faithfulness_page.py
 	$(BIN)/python scripts/check_coverage.py build/coverage.json
 
 wheel: install  ## build wheel and sdist, install the wheel into an empty environment and use it there

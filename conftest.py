@@ -1,4 +1,4 @@
-"""Doctests that fit the same model on the same series share one fit."""
+"""Doctests: fits of the same model on the same series are shared, and registrations end with the doctest."""
 
 import copy
 
@@ -8,17 +8,25 @@ _fitted = {}  # parameters and data -> the fitted model
 
 
 @pytest.fixture(autouse=True)
-def _shared_fits(request):
+def _doctest(request):
     """Within doctests, `RAxSSClassifier.fit` with equal parameters and series is computed once a session.
 
     Examples stay as a user would write them. With a fixed ``random_state`` a fit gives the same model each time, so
-    they get what they would have computed. Any other form than ``fit(series)`` is computed as always.
+    they get what they would have computed. Any other form than ``fit(series)`` is computed as always. What a
+    doctest registers is forgotten afterwards, also where it fails.
     """
     if not isinstance(request.node, pytest.DoctestItem):
         yield
         return
     from raxss import RAxSSClassifier, SeriesCollection
+    from raxss.benchmark.analyses.analysis import ANALYSES
+    from raxss.data.datasets import DATASETS
+    from raxss.data.formats import FORMATS
+    from raxss.method.backbones import BACKBONES
+    from raxss.method.weighting import WEIGHTINGS
 
+    registries = (ANALYSES, DATASETS, FORMATS, BACKBONES, WEIGHTINGS)
+    before = [dict(registry) for registry in registries]
     fit = RAxSSClassifier.fit
 
     def shared_fit(self, X, *args, **options):
@@ -33,3 +41,6 @@ def _shared_fits(request):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RAxSSClassifier, "fit", shared_fit)
         yield
+    for registry, entries in zip(registries, before, strict=True):
+        registry.clear()
+        registry.update(entries)

@@ -60,6 +60,16 @@ def measured(tree: Path, part: str, settings: argparse.Namespace, cache: Path) -
     return found
 
 
+def comparison(figure: str, sides: dict[str, list[float]]) -> str:
+    """Medians and spreads of the old and the new checkout, and their ratio, on one line."""
+    middle = {name: statistics.median(values) for name, values in sides.items()}
+    spread = {name: f"{min(values):.5g} to {max(values):.5g}" for name, values in sides.items()}
+    return (
+        f"{figure}: old {middle['old']:.5g} ({spread['old']}), new {middle['new']:.5g} ({spread['new']}), "
+        f"new/old {middle['new'] / middle['old']:.3f}"
+    )
+
+
 def main() -> None:
     """Measure, and print a line a figure."""
     parser = argparse.ArgumentParser(
@@ -75,21 +85,16 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=24.0)
     settings = parser.parse_args()
     trees = {"old": settings.old.resolve(), "new": settings.new.resolve()}
-    figures: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for part in settings.parts:
+            figures: dict[str, dict[str, list[float]]] = {}
             for turn in range(settings.rounds):
                 for name, tree in trees.items():
                     for figure, value in measured(tree, part, settings, Path(folder) / name).items():
                         figures.setdefault(figure, {}).setdefault(name, []).append(value)
                 print(f"{part}: round {turn + 1} of {settings.rounds}", file=sys.stderr, flush=True)
-    for figure, sides in figures.items():
-        middle = {name: statistics.median(values) for name, values in sides.items()}
-        spread = {name: f"{min(values):.5g} to {max(values):.5g}" for name, values in sides.items()}
-        print(
-            f"{figure}: old {middle['old']:.5g} ({spread['old']}), new {middle['new']:.5g} ({spread['new']}), "
-            f"new/old {middle['new'] / middle['old']:.3f}"
-        )
+            for figure, sides in figures.items():
+                print(comparison(figure, sides), flush=True)
 
 
 if __name__ == "__main__":

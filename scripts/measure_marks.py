@@ -47,7 +47,7 @@ from raxss.explain.faithfulness import (
     truth_from,
     windows_that_know,
 )
-from raxss.explain.faithfulness.mean_intervals import mean_interval
+from raxss.explain.faithfulness.measures import mean_interval
 from raxss.method.windows import WindowConfig
 
 SEED = 69421

@@ -39,7 +39,10 @@ def shared_data():
     """Real recordings beside the repository; tests of them skip only where that folder is absent."""
     folder = Path(__file__).parents[2] / "shared" / "data"
     if not folder.is_dir():
-        pytest.skip("the folder ../shared/data is absent")
+        pytest.skip(
+            f"real recordings are not in {folder}: put archives there as published (`raxss datasets` lists their "
+            f"sources), or fetch ds003029 with `raxss datasets download ds003029 --root {folder}`"
+        )
     return folder
 
 
@@ -106,11 +109,25 @@ def night():
 
 
 @pytest.fixture
-def page(browser, night, tmp_path):
-    """Its report in the browser, which must have nothing to complain of in the end."""
-    from pages import FACTS, assert_quiet, opened
+def show(browser, tmp_path):
+    """Open evidence or a report in the browser; each page must have logged and requested nothing in the end."""
+    from pages import assert_quiet, opened
 
-    opened_page = opened(browser, tmp_path, night, model=FACTS)
-    yield opened_page
-    assert_quiet(opened_page)
-    opened_page.close()
+    pages = []
+
+    def open_page(what, **options):
+        pages.append(opened(browser, tmp_path, what, **options))
+        return pages[-1]
+
+    yield open_page
+    for page in pages:
+        assert_quiet(page)
+        page.close()
+
+
+@pytest.fixture
+def page(show, night):
+    """The report of `night` in the browser."""
+    from pages import FACTS
+
+    return show(night, model=FACTS)

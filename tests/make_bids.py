@@ -6,14 +6,11 @@ Four centres with their habits as in ds003029: ids (``jh101``, ``pt01``, ``ummc0
 spells otherwise (``pt1``, ``ummc_001``), markers of the seizure's onset in each centre's words, bad channels,
 contacts in shorthand. Signals are BrainVision and EDF in turn. Channels of the seizure onset zone (SOZ) carry a
 slow sharp rhythm, the others noise of the same variance. Texts in ``canaries`` must never come out of anything.
-
-    python tests/make_bids.py FOLDER
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,38 +45,20 @@ UNMATCHED = "XY9"  # a contact that no channel has
 
 @dataclass(frozen=True)
 class BidsTruth:
-    """What the tree holds.
-
-    Attributes
-    ----------
-    labels
-        Name of the series (``recording:channel``) -> ``"soz"`` or ``"other"``: of every good channel of every
-        patient that has an annotation, and so exactly the supervised set.
-    onsets
-        Recording -> second of the seizure's onset.
-    centres, soz
-        Patient (``pt01``) -> centre; -> contacts of the SOZ that are channels.
-    without_soz
-        The patient whose cell in the sheet is ``n/a``; None where every centre has but one patient.
-    unmatched_contact
-        Patient, and the contact in its cell that is no channel.
-    canaries
-        Texts from names, dates, events and file names; nothing that raxss writes may hold one.
-    """
+    """What the tree holds."""
 
     root: Path
     clinical: Path
-    labels: dict[str, str] = field(default_factory=dict)
-    onsets: dict[str, float] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)  # recording:channel -> soz or other; annotated, good
+    onsets: dict[str, float] = field(default_factory=dict)  # recording -> second
     seconds: dict[str, int] = field(default_factory=dict)
-    # recording -> microvolts, CHANNELS first
-    samples: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    centres: dict[str, str] = field(default_factory=dict)
-    soz: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    unmatched_contact: tuple[str, str] = ("", UNMATCHED)
-    without_soz: str | None = None
+    samples: dict[str, NDArray[np.float64]] = field(default_factory=dict)  # recording -> µV, CHANNELS first
+    centres: dict[str, str] = field(default_factory=dict)  # patient (pt01) -> centre
+    soz: dict[str, tuple[str, ...]] = field(default_factory=dict)  # patient -> contacts that are channels
+    unmatched_contact: tuple[str, str] = ("", UNMATCHED)  # patient, and the contact that is no channel
+    without_soz: str | None = None  # the patient whose cell is n/a, where a centre has two patients
     rate: float = 250.0
-    canaries: tuple[str, ...] = CANARIES
+    canaries: tuple[str, ...] = CANARIES  # nothing that raxss writes may hold one
 
 
 def make_bids(
@@ -270,8 +249,3 @@ def _write_sheet(path: Path, rows: list[list[object]]) -> None:
 def _write_lines(path: Path, lines: list[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    made = make_bids(sys.argv[1])
-    print(f"{len(made.onsets)} recordings, {len(made.labels)} labelled series in {made.root}")

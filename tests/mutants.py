@@ -93,6 +93,38 @@ def mutated_bytes(content: bytes, rng: np.random.Generator) -> bytes:
     return bytes(changed)
 
 
+HEADER_PIECES = [
+    b"", b"0", b"-1", b"-0", b"1e-300", b"1e308", b"1e309", b"nan", b"inf", b"99999999", b"-99999999", b"0x10",
+    b"1_0", b"99999999999999999999", b"\xff\xff\xff\xff", b"\0\0\0\0", b"2 2", b"1.5", b".", b"+", b"-", b"1e",
+    b"--1", b"  7", b"EDF+D", b"BDF+C", b",", b"=", b"\n", b"\r", b"\0", b"\xff", b"[", b"]", b"../", b"/", b"$b",
+    b" ", b"\t", b"x", b":", b"(", b"~", b"#", b";", b"%", b"\\1", b"\xc2\xb5", b"e", b"_", b"\x1c", b"\x1f",
+    b"\x85", b"\x0b", b"'",
+]  # fmt: skip
+
+
+def mutated_header(content: bytes, rng: np.random.Generator) -> bytes:
+    """One to three damages to a header of text or of fields: bytes or lines put in, lost, doubled or exchanged."""
+    for _ in range(rng.integers(1, 4)):
+        at, kind, lines = (
+            int(rng.integers(min(len(content), 1500) + 1)),
+            rng.integers(8),
+            content.split(b"\n"),
+        )
+        line, piece = int(rng.integers(len(lines))), HEADER_PIECES[rng.integers(len(HEADER_PIECES))]
+        field = at // 4 * 4  # of a header whose fields have places
+        content = [
+            content[:at] + piece + content[at:],
+            content[:at] + content[at + int(rng.integers(1, 6)) :],
+            content[:at] + bytes([rng.integers(256)]) + content[at + 1 :],
+            b"\n".join([*lines[:line], lines[int(rng.integers(len(lines)))], *lines[line:]]),
+            b"\n".join([*lines[:line], *lines[line + 1 :]]),
+            content[:field] + piece.ljust(8)[:8] + content[field + 8 :],
+            content[: int(rng.integers(len(content) + 1))] if rng.random() < 0.3 else content,
+            content[:at] + content[at : at + 8][::-1] + content[at + 8 :],
+        ][kind]
+    return content
+
+
 def mutated_table(text: str, separator: str, rng: np.random.Generator) -> bytes:
     """One to three cells, columns or rows changed, and now and then the bytes."""
     rows = [line.split(separator) for line in text.splitlines()]

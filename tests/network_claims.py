@@ -3,10 +3,11 @@
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from raxss.method.backbones import build_backbone
+from raxss.method.backbones.revin import RevIN
 
 
 def seeded_on_one_thread():
@@ -53,3 +54,19 @@ def trained_a_little(network: nn.Module, n_variates: int, length: int) -> nn.Mod
 
 def numpy_weights(network: nn.Module) -> dict[str, NDArray[np.float64]]:
     return {name: value.numpy() for name, value in network.state_dict().items()}
+
+
+def sizes_of_terms(revin: nn.Module, standardised: Tensor) -> dict[str, float]:
+    """RevIN's gradients are sums over all samples that mostly cancel: what their terms add up to without signs.
+
+    How far rounding moves such a sum goes by that, not by what is left of it, and differs between processors.
+    """
+    if not isinstance(revin, RevIN):
+        return {}
+    with torch.no_grad():
+        before = (standardised - revin.offset) / revin.gain
+        of_variates = {"gain": standardised.grad * before, "offset": standardised.grad}
+        return {
+            f"revin.{name}": float(of_variate.abs().sum((0, 2)).max())
+            for name, of_variate in of_variates.items()
+        }

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from raxss import Series
-from raxss.explain import trace
-from raxss.explain.export.report import report_of
+from raxss.explain import Report, report_of, trace
 from raxss.method.aggregation import aggregate
 from raxss.method.retrieval import retrieve
 from raxss.method.windows import windows_of
@@ -36,18 +35,30 @@ def signal(rng, n_samples, n_variates=1):
     return walk - walk.mean(axis=1, keepdims=True)
 
 
-def evidence_of(series, *, seed=0, classes=("other", "soz"), window_length=64, stride=16, **options):
-    """Evidence with real retrieval and random posteriors."""
+def traced(series, posteriors, *, classes, window_length, stride, settings=None, **options):
+    """Evidence with real retrieval; ``posteriors`` of all windows, or a function of their number."""
     aggregating = {
         key: options.pop(key) for key in ("weighting", "smoothing", "temperature") if key in options
     }
-    settings = {"n_neighbors": 5, "exclusion": window_length // 2, **options}
-    found = retrieve(series.samples, window_length=window_length, stride=stride, **settings)
-    scores = np.random.default_rng(seed).normal(size=(len(found.starts), len(classes)))
-    posteriors = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
     windows = windows_of(series, window_length=window_length, stride=stride)
-    added = aggregate(posteriors, found.support, neighbors=found.neighbors, flat=found.flat, **aggregating)
-    return trace(series, windows, found, added, classes=classes, settings={"config_hash": "0123abcd"})
+    found = retrieve(series.samples, window_length=window_length, stride=stride, **options)
+    values = posteriors(len(windows)) if callable(posteriors) else posteriors
+    added = aggregate(values, found.support, neighbors=found.neighbors, flat=found.flat, **aggregating)
+    return trace(series, windows, found, added, classes=classes, settings=settings)
+
+
+def evidence_of(series, *, seed=0, classes=("other", "soz"), window_length=64, **options):
+    """Evidence of random posteriors."""
+
+    def posteriors(n):
+        scores = np.exp(np.random.default_rng(seed).normal(size=(n, len(classes))))
+        return scores / scores.sum(axis=1, keepdims=True)
+
+    options = {"stride": 16, "n_neighbors": 5, "exclusion": window_length // 2, **options}
+    settings = {"config_hash": "0123abcd"}
+    return traced(
+        series, posteriors, classes=classes, window_length=window_length, settings=settings, **options
+    )
 
 
 def recording(names, *, name="night", n_samples=3000, rate=100.0, label=None, **options):
@@ -106,9 +117,10 @@ class Browser:
         return page
 
 
-def opened(browser, folder, evidence, **options):
-    """A page about this evidence, in the browser."""
-    return browser.open(report_of(evidence, **options).save(folder / "report.html", overwrite=True))
+def opened(browser, folder, what, *, width=1400, **options):
+    """The page of a report, or of evidence, in the browser."""
+    report = what if isinstance(what, Report) else report_of(what, **options)
+    return browser.open(report.save(folder / "report.html", overwrite=True), width=width)
 
 
 def shown_page(page):

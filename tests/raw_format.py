@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from corpus import Case
 from raxss._core.bounded import json_of
 from raxss.data.confinement import open_confined
-from raxss.data.formats import Format
 from raxss.data.formats.decoding import decoding
-from raxss.data.formats.fields import Refused, inspected, name_problems, refuse_rate, trusted
+from raxss.data.formats.fields import Refused, channel_problems, refuse_rate
+from raxss.data.formats.registry import header_format
 from raxss.data.problems import Problem
 from raxss.data.recording import Channel, Recording, Segment
 from raxss.errors import DataError
@@ -41,31 +41,30 @@ class RawHeader:
             self.names = [str(name) for name in stated["channels"]]
             self.n_samples = int(stated["n_samples"])
         except (DataError, KeyError, TypeError, ValueError):
-            raise Refused(
-                "not-this-format", "the first line is no JSON with rate, channels, unit and n_samples."
-            ) from None
+            needed = "JSON with rate, channels, unit and n_samples is needed"
+            raise Refused("not-this-format", f"the first line is damaged; {needed}") from None
         refuse_rate(self.rate, f"a rate of {self.rate:g}")
         if not self.names or self.n_samples < 1:
-            raise Refused("no-data", "the header declares no channel or no sample. Write the file again.")
+            raise Refused("no-data", "the header declares no channel or no sample; one is needed")
         self.offset = len(line)
         if size - self.offset != 4 * len(self.names) * self.n_samples:
             raise Refused(
-                "data-missing", f"the file has {size - self.offset:,} bytes of samples, not as declared."
+                "data-missing", f"the file has {size - self.offset:,} bytes of samples, not as declared"
             )
 
 
-def inspect_raw(path: Path, root: Path) -> list[Problem]:
+def examine(path: Path, root: Path, problems: list[Problem]) -> RawHeader:
     """Header and size; nothing is decoded."""
-    header, problems = inspected(path, lambda _: RawHeader(path, root))
-    return [*problems, *(name_problems(header.names) if header else ())]
+    header = RawHeader(path, root)
+    problems += channel_problems(header.names)
+    return header
 
 
 class RawRecording(Recording):
     """Samples are mapped, and read when asked for."""
 
-    def __init__(self, path: Path, root: Path) -> None:
+    def __init__(self, path: Path, header: RawHeader) -> None:
         self.name = path.name
-        header = trusted(path, *inspected(path, lambda _: RawHeader(path, root)))
         shape = header.n_samples, len(header.names)
         self._samples = np.memmap(path, "<f4", "r", header.offset, shape)
         self.channels = tuple(Channel(name, header.rate, header.unit) for name in header.names)
@@ -80,13 +79,8 @@ class RawRecording(Recording):
             return self._samples[start:stop, list(channels)].T.astype(np.float64)
 
 
-RAW = Format(
-    name="RAW",
-    suffixes=(".raw",),
-    inspect=inspect_raw,
-    open=lambda path, root, rate: RawRecording(path, root),
-    by_channel=True,
-    datatypes=("eeg",),
+RAW = header_format(
+    examine, RawRecording, name="RAW", suffixes=(".raw",), by_channel=True, datatypes=("eeg",)
 )
 
 SAMPLES = np.random.default_rng(5).normal(size=(2, 400)).astype("<f4")

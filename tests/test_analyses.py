@@ -26,11 +26,11 @@ from raxss.benchmark.analyses.analysis import (
 from raxss.benchmark.analyses.evaluation import Evaluation
 from raxss.benchmark.analyses.probing import analysis_for, list_analysis, run_analysis
 from raxss.benchmark.packed import PACKED
-from raxss.benchmark.pages.tidy import COLUMNS, NUMBERS, check_tidy, settings_in, tidy, wide
+from raxss.benchmark.pages.tidy import COLUMNS, NUMBERS, settings_in, tidy, wide
 from raxss.benchmark.study import Study
 from raxss.benchmark.table import Work
 from raxss.cli import app
-from raxss.errors import ConfigError, DataError
+from raxss.errors import ConfigError
 
 STUDY = """
     name = "Tiny"
@@ -161,7 +161,8 @@ def fits(monkeypatch):
 def test_an_analysis_gives_rows_of_the_tidy_table(finished):
     name, _, outcome = finished
     rows = outcome.rows
-    check_tidy(rows)
+    assert pd.api.types.is_numeric_dtype(rows["value"])
+    assert not rows.drop(columns=list(NUMBERS)).astype(str).duplicated().any(), "two rows are about the same"
     assert list(rows.columns[: len(COLUMNS)]) == list(COLUMNS)
     assert set(rows["study"]) == {"Tiny"}
     assert set(rows["analysis"]) == {name}
@@ -231,7 +232,8 @@ def test_an_analysis_can_be_sent_to_another_process(name):
     probe = importable_probe(find_analysis(name)(), [])
     sent = pickle.loads(pickle.dumps(probe))
     assert sent.decides() == probe.decides()
-    assert isinstance(probe, ExtensionProbe) == (name == "offset")  # a class that a worker may not have yet
+    own = find_analysis(name).__module__.startswith("raxss.")  # others a worker may not have imported yet
+    assert isinstance(probe, ExtensionProbe) == (not own)
 
 
 def test_the_help_lists_the_registry():
@@ -279,15 +281,6 @@ def test_what_is_not_registered_is_refused_with_the_nearest(tmp_path):
 # The tidy table
 
 
-def test_a_table_without_a_column_or_with_text_for_a_value_is_not_tidy():
-    table = tidy([{"metric": "auc", "value": 0.5}])
-    check_tidy(table)
-    with pytest.raises(DataError, match=r"no column 'low'"):
-        check_tidy(table.drop(columns="low"))
-    with pytest.raises(DataError, match=r"values of the tidy table are \w+; numbers"):
-        check_tidy(table.assign(value=np.array(["a"], dtype=object)))
-
-
 def test_a_wide_table_keeps_every_number_and_the_order_of_rows():
     rows = tidy([{"system": s, "seed": k, "metric": m, "value": ord(s) + k + len(m), "low": k}
                  for s in "ba" for k in (2, 1) for m in ("f1", "auc")])  # fmt: skip
@@ -298,8 +291,9 @@ def test_a_wide_table_keeps_every_number_and_the_order_of_rows():
     assert set(NUMBERS) < set(COLUMNS)
 
 
-@pytest.mark.parametrize("name", ["coverage", "faithfulness", "reweighting"])
-def test_the_command_names_the_files_of_the_analysis_before_anything_else_is_imported(name):
-    script = f"from raxss.cli.probe import work_of; print(*work_of({name!r})[2:])"
+def test_the_command_names_the_files_of_the_analysis_before_anything_else_is_imported():
+    names = ["faithfulness", "coverage", "reweighting"]
+    script = f"from raxss.cli.table import work_of; [print(*work_of(name)[2:]) for name in {names}]"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [path.format(name=name) for path in ANALYSES[name].outputs]
+    expected = [path.format(name=name) for name in names for path in ANALYSES[name].outputs]
+    assert done.stdout.split() == expected

@@ -22,10 +22,9 @@ from raxss.method.augmentation import (
     rotations,
     stretched,
 )
-from raxss.method.training.loop import train
 from raxss.method.training.step import Learner, step_for
-from test_training import LENGTH, run, toy_learner, toy_pool
-from toys import SMALL, StopAfter, Tiny, assert_same_bits, training_plan, waves, weights_of
+from test_training import LENGTH, run, toy_pool
+from toys import SMALL, Tiny, training_plan, waves
 
 KINDS = {
     "flip": 0.5,
@@ -61,6 +60,7 @@ def test_every_kind_is_tried_here_and_can_be_made():
 def test_a_change_is_what_the_plain_loop_makes_of_the_same_draws(rng, kind, length):
     settings = ALL if kind == "all" else AugmentationConfig(**{kind: KINDS[kind]})
     windows = windows_of(rng, length=length)
+    before = windows.clone()
     torch.manual_seed(3)
     draws = drawn(windows, settings)
     torch.manual_seed(3)
@@ -69,12 +69,6 @@ def test_a_change_is_what_the_plain_loop_makes_of_the_same_draws(rng, kind, leng
     expected = naive.augmented(windows.numpy(), {name: draw.numpy() for name, draw in draws.items()})
     assert found.dtype == torch.float32
     np.testing.assert_allclose(found.numpy(), expected, atol=2e-5)
-
-
-def test_windows_that_are_given_stay_as_they_were(rng):
-    windows = windows_of(rng)
-    before = windows.clone()
-    augment(windows, ALL)
     assert torch.equal(windows, before)
 
 
@@ -250,30 +244,6 @@ def test_classes_that_differ_in_sign_cannot_be_learned_from_flipped_windows(rng)
         losses.append(model.fit(series, labels).history_["train_loss"].iloc[-1])
     assert losses[0] < 0.1
     assert losses[1] > 0.6  # a coin's is log 2, .693
-
-
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_killed_and_resumed_with_augmentation_ends_bit_for_bit_where_it_would_have(rng, tmp_path, device):
-    pools = toy_pool(rng, device), toy_pool(rng, device)
-    one_variate = {name: value for name, value in KINDS.items() if name != "rotate"} | {"mirror": [0]}
-    arguments = {
-        "config": training_plan(batch_size=32, max_epochs=4, lr=1e-2, patience=0),
-        "seed": 3,
-        "fingerprint": "toy",
-        "augmentation": AugmentationConfig(**one_variate),
-    }
-    whole = toy_learner(device=device)
-    expected = train(whole, *pools, **arguments)
-    path = tmp_path / "run.checkpoint"
-    for stop in (1, 3):
-        options = {"checkpoint": path, "resume": True, "callbacks": [StopAfter(stop)]}
-        with pytest.raises(SystemExit):
-            train(toy_learner(device=device), *pools, **options, **arguments)
-    resumed = toy_learner(seed=99, device=device)
-    found = train(resumed, *pools, checkpoint=path, resume=True, **arguments)
-    assert_same_bits(weights_of(whole), weights_of(resumed))
-    losses = [[row["train_loss"] for row in item.history] for item in (found, expected)]
-    assert losses[0] == losses[1]
 
 
 def test_a_model_folder_and_its_card_name_the_augmentation(rng, tmp_path):

@@ -45,33 +45,7 @@ class LastValue(nn.Module):
         return self.head(self.gain * windows[:, :, -1])
 
 
-# Shapes
-
-
 # What the networks are
-
-
-def test_patches_are_16_samples_every_8_with_the_last_value_repeated():
-    network = build("patchtst", window_length=24, revin=False)
-    window = torch.arange(24.0).reshape(1, 1, 24)
-    seen = []
-    network.projection.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-    network(window)
-    expected = torch.stack(
-        [torch.arange(16.0), torch.arange(8.0, 24.0), torch.arange(16.0, 32.0).clamp(max=23.0)]
-    )
-    assert_close(seen[0][0], expected)
-
-
-def test_the_attention_matches_softmax_of_scaled_products_written_out():
-    layer = build("patchtst").encoder[0].eval()
-    tokens = torch.randn(2, 5, 32)
-    heads = []
-    for head in range(4):
-        part = slice(8 * head, 8 * head + 8)
-        query, key, value = (linear(tokens)[..., part] for linear in (layer.query, layer.key, layer.value))
-        heads.append(torch.softmax(query @ key.transpose(1, 2) / 8**0.5, dim=-1) @ value)
-    assert_close(layer.attend(tokens), layer.mix(torch.cat(heads, dim=-1)))
 
 
 def test_a_batch_beyond_the_limit_of_one_attention_call_is_read_in_parts(monkeypatch):
@@ -80,13 +54,6 @@ def test_a_batch_beyond_the_limit_of_one_attention_call_is_read_in_parts(monkeyp
     at_once = network(windows)
     monkeypatch.setattr(patchtst, "MOST_AT_ONCE", 4)
     assert_close(network(windows), at_once)
-
-
-def test_variates_are_read_one_by_one_with_the_same_weights():
-    network = build("patchtst", n_variates=2).eval()
-    windows = torch.randn(3, 2, 64)
-    swapped = network.features(windows.flip(1)).unflatten(1, (2, -1)).flip(1).flatten(1)
-    assert_close(swapped, network.features(windows))
 
 
 # RevIN
@@ -124,11 +91,6 @@ def test_convnet_separates_rows_of_two_features_by_place():
     rows, targets = make_blobs(300, n_features=2, centers=3, random_state=0)
     windows = torch.tensor((rows - rows.mean()) / rows.std(), dtype=torch.float32)[:, None]
     assert train(build("convnet", 1, 2, 3), windows, torch.tensor(targets), n_steps=150) > 0.9
-
-
-def test_the_seed_of_torch_draws_the_initial_weights():
-    first, again = [(torch.manual_seed(5), build("convnet").state_dict())[1] for _ in range(2)]
-    assert all(torch.equal(first[key], again[key]) for key in first)
 
 
 # A network of one's own

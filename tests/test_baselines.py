@@ -280,23 +280,27 @@ def test_patience_ends_training(data):
     assert (len(model.history_), model.best_epoch_) == (3, 1)  # nothing is learned: the first stays the best
 
 
+WRONG = [
+    *(
+        (name, {"batch_size": 0}, ConfigError, "batch_size .* at least 1 or 'auto', got 0")
+        for name in NETWORKS
+    ),
+    ("gru", {"backbone": Tiny, "backbone_options": None}, BackboneError, "Tiny reads windows of one length"),
+    ("attention", {"pooling": "attentio"}, ConfigError, "did you mean 'attention'"),
+    ("trivial", {"positive": "fas"}, ConfigError, "no positive class 'fas'; did you mean 'fast'"),
+]
+
+
+@pytest.mark.parametrize(("name", "settings", "error", "message"), WRONG)
+def test_wrong_settings_are_refused(name, settings, error, message, data):
+    with pytest.raises(error, match=message):
+        MAKERS[name]().set_params(**settings).fit(data[0])
+
+
 @pytest.mark.parametrize("name", ["gru", "attention"])
 def test_a_loss_that_is_not_finite_is_refused(name, data):
     with pytest.raises(TrainingError, match="the loss is nan in epoch"):
         MAKERS[name]().set_params(lr=1e30, warmup_steps=0).fit(data[0], validation=data[1])
-
-
-def test_a_network_of_one_length_is_no_network_over_series(data):
-    with pytest.raises(BackboneError, match="Tiny reads windows of one length"):
-        SequenceClassifier(Tiny, **ON_CPU).fit(data[0])
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_settings_out_of_range_are_refused(name, data):
-    with pytest.raises(
-        ConfigError, match=r"batch_size must be a whole number of at least 1 or 'auto', got 0"
-    ):
-        MAKERS[name]().set_params(batch_size=0).fit(data[0])
 
 
 # Multiple-instance pooling --------------------------------------------------------------------------------------
@@ -362,11 +366,6 @@ def test_windows_in_gaps_do_not_count(fitted, rng):
         model.predict_proba(
             [Series(np.r_[np.full(30, np.nan), samples[:10]], gaps_marked=True, name="all gaps")]
         )
-
-
-def test_a_pooling_that_there_is_not_is_refused(data):
-    with pytest.raises(ConfigError, match="did you mean 'attention'"):
-        MILClassifier("attentio", **ON_CPU).fit(data[0])
 
 
 # Random kernels -------------------------------------------------------------------------------------------------
@@ -437,9 +436,8 @@ def test_without_aeon_minirocket_raises_with_the_install_command_and_rocket_work
     for name in [name for name in sys.modules if name == "aeon" or name.startswith("aeon.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "aeon", None)
-    with pytest.raises(
-        MissingExtraError, match=r"'minirocket' needs the package aeon.*pip install 'raxss\[bench\]'"
-    ):
+    message = r"'minirocket' needs the package aeon.*pip install 'raxss\[bench\]'"
+    with pytest.raises(MissingExtraError, match=message):
         RocketClassifier("minirocket", **ON_CPU).fit(data[0])
     again = MAKERS["rocket"]().fit(data[0], validation=data[1])
     assert np.array_equal(again.predict_proba(data[2]), before)
@@ -461,9 +459,7 @@ def test_features_do_not_see_scale_and_offset(seed, n_samples, scale, offset):
         np.testing.assert_allclose(moved[name], plain[name], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-@given(
-    samples=st.lists(st.sampled_from([0.0, 1.0, -3.0, 1e9, 1e-9, math.nan]), min_size=1, max_size=90),
-)
+@given(st.lists(st.sampled_from([0.0, 1.0, -3.0, 1e9, 1e-9, math.nan]), min_size=1, max_size=90))
 def test_features_are_finite_whatever_comes(samples):
     features = scale_free_features(np.array([samples, [7.0] * len(samples)]))
     assert all(np.isfinite(feature).all() for feature in features.values())
@@ -510,5 +506,3 @@ def test_all_positive_predicts_the_positive_class_of_two_and_the_most_frequent_o
     assert AllPositiveClassifier().fit(two).predict(two).tolist() == ["slow"] * 6
     three = waves(rng, 7, n_classes=3)  # slow, fast, faster, slow, fast, faster, slow
     assert AllPositiveClassifier(positive="fast").fit(three).predict(three).tolist() == ["slow"] * 7
-    with pytest.raises(ConfigError, match="no positive class 'fas'; did you mean 'fast'"):
-        AllPositiveClassifier(positive="fas").fit(two)

@@ -133,26 +133,6 @@ def test_a_map_cannot_be_changed_and_leaves_what_it_was_made_from_alone():
 
 
 @pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        ({}, "has 0 maps"),
-        ({"0": np.array([[0.5], [0.5]]), "1": np.array([[0.5], [0.5]])}, "has 2 maps"),
-        ({"first": np.array([[0.5], [0.5]])}, "named 'first'; needed are '0'"),
-        ({"0": np.array([[0.5], [0.5]], dtype=np.float32)}, r"map 0 .* is float32 of shape \(2, 1\)"),
-        ({"0": np.array([0.5, 0.5])}, r"float64 of shape \(2,\)"),
-        ({"0": np.zeros((2, 0))}, r"shape \(2, 0\)"),
-        ({"0": np.array([[0.1, 0.2], [0.0, 1.5]])}, "its 2 knots must lie between 0 and 1"),
-        ({"0": np.array([[0.1, np.nan], [0.0, 1.0]])}, "its 2 knots"),
-        ({"0": np.array([[0.2, 0.2, 0.3], [0.0, 0.5, 1.0]])}, "its 3 knots .* ascend"),
-        ({"0": np.array([[0.1, 0.2, 0.3, 0.4], [0.0, 0.5, 0.4, 1.0]])}, "its 4 knots .* never fall"),
-    ],
-)
-def test_arrays_that_are_no_map_are_refused_by_what_is_wrong(arrays, message):
-    with pytest.raises(ConfigError, match=message):
-        IsotonicCalibration.from_arrays(arrays)
-
-
-@pytest.mark.parametrize(
     ("posteriors", "targets", "error", "message"),
     [
         ([[0.5, 0.5]] * 3, [0, 0, 0], LabelError, "no window is of class 1"),
@@ -442,9 +422,7 @@ def test_the_model_card_says_what_was_calibrated_and_on_what(folder, plain, tmp_
 
 def test_a_folder_from_before_there_was_calibration_still_loads_and_keeps_its_hash(plain, series, tmp_path):
     place = plain.save_pretrained(tmp_path / "old")
-    reseal(
-        place, lambda facts: (facts.pop("calibration"), facts["settings"].pop("calibration")), keep_hash=True
-    )
+    reseal(place, without_calibration, keep_hash=True)
     with pytest.warns(ModelWarning, match="'old' was written by raxss 0.1 and is not sealed"):
         loaded = RAxSSClassifier.from_pretrained(unseal(place), device="cpu")
     assert_array_equal(loaded.predict_proba(series), plain.predict_proba(series))
@@ -452,41 +430,36 @@ def test_a_folder_from_before_there_was_calibration_still_loads_and_keeps_its_ha
     assert loaded.config_.hash == facts_of(place)["config_hash"]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda facts: facts.update(calibration="pickle"), "no calibration 'pickle'"),
-        (lambda facts: facts.update(calibration=["isotonic"]), r"its calibration is \['isotonic'\]"),
-        (lambda facts: facts.update(calibration=None), "ask for calibration 'isotonic', but it has none"),
-        (lambda facts: facts.pop("calibration"), "ask for calibration 'isotonic', but it has none"),
-        (lambda facts: facts["settings"]["calibration"].update(calibration="magic"), "'magic'"),
-    ],
-)
-def test_a_calibration_that_the_settings_do_not_go_with_is_refused(folder, change, message):
-    reseal(folder, change)
-    with pytest.raises(ModelError, match=f"'model' cannot be read.*{message}"):
-        RAxSSClassifier.from_pretrained(folder)
+def without_calibration(facts):
+    facts.pop("calibration")
+    facts["settings"].pop("calibration")
+
+
+NONE = "ask for calibration 'isotonic', but it has none"
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("facts", "tensors", "message"),
     [
-        (lambda tensors: tensors.pop("calibration/0"), "has 0 maps"),
-        (lambda tensors: tensors.update({"calibration/0": np.array([[0, 1.0], [1, 0]])}), "never fall"),
-        (lambda tensors: tensors.update({"calibration/0": np.zeros((2, 1), np.int64)}), "int64"),
+        (lambda facts: facts.update(calibration="pickle"), None, "no calibration 'pickle'"),
+        (lambda facts: facts.update(calibration=["isotonic"]), None, r"its calibration is \['isotonic'\]"),
+        (lambda facts: facts.update(calibration=None), None, NONE),
+        (lambda facts: facts.pop("calibration"), None, NONE),
+        (lambda facts: facts["settings"]["calibration"].update(calibration="magic"), None, "'magic'"),
+        (without_calibration, None, "tensors of a calibration, but no calibration"),
+        (None, lambda tensors: tensors.pop("calibration/0"), "has 0 maps"),
+        (None, lambda tensors: tensors.update({"calibration/0": np.array([[0, 1.0], [1, 0]])}), "never fall"),
+        (None, lambda tensors: tensors.update({"calibration/0": np.zeros((2, 1), np.int64)}), "int64"),
         (
+            None,
             lambda tensors: tensors.update({f"calibration/{at}": np.full((2, 1), 0.5) for at in range(3)}),
             "of 3 classes, but it has 2",
         ),
     ],
 )
-def test_foreign_tensors_in_place_of_a_calibration_are_refused(folder, change, message):
-    reseal(folder, tensors=change)
+def test_a_calibration_that_does_not_go_with_the_rest_of_its_folder_is_refused(
+    folder, facts, tensors, message
+):
+    reseal(folder, facts, tensors=tensors)
     with pytest.raises(ModelError, match=f"'model' cannot be read.*{message}"):
-        RAxSSClassifier.from_pretrained(folder)
-
-
-def test_tensors_of_a_map_without_a_calibration_are_refused(folder):
-    reseal(folder, lambda facts: (facts.pop("calibration"), facts["settings"].pop("calibration")))
-    with pytest.raises(ModelError, match="tensors of a calibration, but no calibration"):
         RAxSSClassifier.from_pretrained(folder)

@@ -13,7 +13,6 @@ from raxss.uncertainty.calibration import (
     CALIBRATIONS,
     TemperatureCalibration,
     VennAbersCalibration,
-    calibration_in_use,
 )
 from test_calibration import overconfident
 
@@ -97,23 +96,6 @@ def test_what_it_keeps_grows_much_slower_than_what_it_is_fitted_on(rng):
     assert calibration.lower[0].shape[1] + calibration.upper[0].shape[1] < 2000
 
 
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        ({}, "0 maps of p0 and 0 of p1"),
-        ({"0/p0": np.array([[0.5], [0.5]])}, "named '0/p0'"),
-        ({"0/p0": np.array([[0.5], [0.5]]), "0/p1": np.array([[0.5, 0.4], [0.5, 0.6]])}, "its 2 steps"),
-        ({"0/p0": np.array([[0.5], [1.5]]), "0/p1": np.array([[0.5], [0.5]])}, "lower map 0"),
-        ({"0/p0": np.array([[0.5], [np.nan]]), "0/p1": np.array([[0.5], [0.5]])}, "lower map 0"),
-        ({"0/p0": np.zeros((2, 0)), "0/p1": np.array([[0.5], [0.5]])}, r"shape \(2, 0\)"),
-        ({"0/p0": np.array([[0.5], [0.5]], np.float32), "0/p1": np.array([[0.5], [0.5]])}, "float32"),
-    ],
-)
-def test_arrays_that_are_no_venn_abers_maps_are_refused_by_what_is_wrong(arrays, message):
-    with pytest.raises(ConfigError, match=message):
-        VennAbersCalibration.from_arrays(arrays)
-
-
 # Temperature ------------------------------------------------------------------------------------------------
 
 
@@ -148,29 +130,56 @@ def test_rows_that_are_all_right_do_not_make_it_infinitely_bold():
     assert TemperatureCalibration.fit([[0.6, 0.4], [0.4, 0.6]], [0, 1]).temperature == pytest.approx(0.05)
 
 
+# Every map --------------------------------------------------------------------------------------------------
+
+
+ONE = np.array([[0.5], [0.5]])
+TWO_CLASSES = {"n_classes": np.array([2.0])}
+
+
 @pytest.mark.parametrize(
-    ("arrays", "message"),
+    ("method", "arrays", "message"),
     [
-        ({"temperature": np.array([2.0])}, "needed are 'n_classes' and 'temperature'"),
+        ("isotonic", {}, "has 0 maps"),
+        ("isotonic", {"0": ONE, "1": ONE}, "has 2 maps"),
+        ("isotonic", {"first": ONE}, "named 'first'; needed are '0'"),
+        ("isotonic", {"0": ONE.astype(np.float32)}, r"map 0 .* is float32 of shape \(2, 1\)"),
+        ("isotonic", {"0": np.array([0.5, 0.5])}, r"float64 of shape \(2,\)"),
+        ("isotonic", {"0": np.zeros((2, 0))}, r"shape \(2, 0\)"),
+        ("isotonic", {"0": np.array([[0.1, 0.2], [0.0, 1.5]])}, "its 2 knots must lie between 0 and 1"),
+        ("isotonic", {"0": np.array([[0.1, np.nan], [0.0, 1.0]])}, "its 2 knots"),
+        ("isotonic", {"0": np.array([[0.2, 0.2, 0.3], [0.0, 0.5, 1.0]])}, "its 3 knots .* ascend"),
         (
-            {"temperature": np.array([2.0, 3.0]), "n_classes": np.array([2.0])},
+            "isotonic",
+            {"0": np.array([[0.1, 0.2, 0.3, 0.4], [0.0, 0.5, 0.4, 1.0]])},
+            "its 4 knots .* never fall",
+        ),
+        ("venn-abers", {}, "0 maps of p0 and 0 of p1"),
+        ("venn-abers", {"0/p0": ONE}, "named '0/p0'"),
+        ("venn-abers", {"0/p0": ONE, "0/p1": np.array([[0.5, 0.4], [0.5, 0.6]])}, "its 2 steps"),
+        ("venn-abers", {"0/p0": np.array([[0.5], [1.5]]), "0/p1": ONE}, "lower map 0"),
+        ("venn-abers", {"0/p0": np.array([[0.5], [np.nan]]), "0/p1": ONE}, "lower map 0"),
+        ("venn-abers", {"0/p0": np.zeros((2, 0)), "0/p1": ONE}, r"shape \(2, 0\)"),
+        ("venn-abers", {"0/p0": ONE.astype(np.float32), "0/p1": ONE}, "float32"),
+        ("temperature", {"temperature": np.array([2.0])}, "needed are 'n_classes' and 'temperature'"),
+        (
+            "temperature",
+            {"temperature": np.array([2.0, 3.0]), **TWO_CLASSES},
             r"'temperature' float64 \(2,\)",
         ),
         (
-            {"temperature": np.array([0.0]), "n_classes": np.array([2.0])},
+            "temperature",
+            {"temperature": np.array([0.0]), **TWO_CLASSES},
             r"is 0\.0; needed is one from 0\.05",
         ),
-        ({"temperature": np.array([np.nan]), "n_classes": np.array([2.0])}, "is nan"),
-        ({"temperature": np.array([2.0]), "n_classes": np.array([1.5])}, r"calibration of 1\.5 classes"),
-        ({"temperature": np.array([2.0]), "n_classes": np.array([np.inf])}, "calibration of inf classes"),
+        ("temperature", {"temperature": np.array([np.nan]), **TWO_CLASSES}, "is nan"),
+        ("temperature", {"temperature": np.array([2.0]), "n_classes": np.array([1.5])}, r"of 1\.5 classes"),
+        ("temperature", {"temperature": np.array([2.0]), "n_classes": np.array([np.inf])}, "of inf classes"),
     ],
 )
-def test_arrays_that_are_no_temperature_are_refused_by_what_is_wrong(arrays, message):
+def test_arrays_that_are_no_map_are_refused_by_what_is_wrong(method, arrays, message):
     with pytest.raises(ConfigError, match=message):
-        TemperatureCalibration.from_arrays(arrays)
-
-
-# Every map --------------------------------------------------------------------------------------------------
+        CALIBRATIONS[method].from_arrays(arrays)
 
 
 @pytest.mark.parametrize("method", CALIBRATIONS)
@@ -194,11 +203,3 @@ def test_maps_bring_posteriors_nearer_to_the_truth_out_of_sample(rng, method):
     calibration = CALIBRATIONS[method].fit(*overconfident(rng, 3000, 3))
     others, targets = overconfident(rng, 3000, 3)
     assert loss(calibration(others), targets) < 0.85 * loss(others, targets)
-
-
-def test_a_map_of_the_other_level_cannot_be_switched_on():
-    fitted = TemperatureCalibration(2.0, 2)
-    with pytest.raises(
-        ConfigError, match="level is 'window', but the map was fitted on scores of level 'series'"
-    ):
-        calibration_in_use(fitted, "temperature", fitted_level="series", level="window")

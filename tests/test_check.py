@@ -93,7 +93,6 @@ def test_names_that_are_not_utf_8_are_printed_somehow(tmp_path):
 
 
 def test_a_folder_called_tilde_is_not_the_home(tmp_path, monkeypatch):
-    """edfio would open the file of the same name in the user's home."""
     for folder, low in (("~", 7), ("home", -5000)):
         (tmp_path / folder).mkdir()
         file = corpus.plain(signals=(corpus.Signal(low=low, high=abs(low) + 1), corpus.TWO[1]), seconds="2")
@@ -101,21 +100,6 @@ def test_a_folder_called_tilde_is_not_the_home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert "flat: 'a.edf' has 1 channel" in check("~/a.edf").stdout
-
-
-def test_without_the_extra_no_recording_is_called_ok(files):
-    hide = "import sys; sys.modules['edfio'] = None; from raxss.cli import main; main()"
-    command = [sys.executable, "-c", hide, "check", "data/a.edf", "data/b.edf", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0
-    found = json.loads(done.stdout)
-    assert [item["verdict"] for item in found] == ["warning", "warning"]
-    for item in found:
-        problem = item["problems"][-1]
-        assert problem["code"] == "signals-not-read"
-        assert "only the header and sizes of" in problem["message"]
-        assert "pip install 'raxss[bids]'" in problem["message"]
-    assert done.stderr == ""
 
 
 def test_headers_are_checked_without_any_heavy_package(files):

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from memory import PEAK
-from raxss.errors import ModelError
+from raxss.errors import ModelError, OutputError
 from raxss.method.training.checkpoints import FORMAT, Progress, load_checkpoint, save_checkpoint, state_of
 from toys import assert_same_bits
 
@@ -118,13 +117,6 @@ def test_the_checkpoint_of_another_run_is_refused_with_both_fingerprints(saved):
     refused(saved[0], "'checkpoint.safetensors' belongs to another run.*'abc', this run has 'xyz'", "xyz")
 
 
-@pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])
-def test_a_truncated_checkpoint_is_refused_by_name(saved, share):
-    content = saved[0].read_bytes()
-    saved[0].write_bytes(content[: int(share * len(content))])
-    refused(saved[0], "'checkpoint.safetensors' cannot be read")
-
-
 def test_a_file_that_is_something_else_is_refused_by_name(tmp_path):
     (tmp_path / "notes.txt").write_text("not a checkpoint at all, but long enough to look like one")
     refused(tmp_path / "notes.txt", "'notes.txt' cannot be read")
@@ -138,27 +130,16 @@ def test_the_weights_of_another_program_are_refused_by_name(tmp_path):
 
 
 def test_a_save_that_fails_leaves_the_last_checkpoint(saved):
-    """A limit on file sizes stands for a full disk; the process is another one because the limit stays."""
-    path = saved[0]
-    before = path.read_bytes()
-    script = """
-        import pathlib, resource, signal, sys
-        import torch
-        from raxss.method.training.checkpoints import Progress, save_checkpoint
-        from raxss.errors import OutputError
-        module = torch.nn.Linear(100, 100)
-        optimizer = torch.optim.Adam(module.parameters())
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-        try:
-            save_checkpoint(pathlib.Path(sys.argv[1]), Progress(), module, optimizer, fingerprint="abc")
-        except OutputError as error:
-            assert "'checkpoint.safetensors'" in str(error), error
-        else:
-            sys.exit("nothing was raised")
-    """
-    pytest.importorskip("resource")
-    subprocess.run([sys.executable, "-c", textwrap.dedent(script), path], check=True)
+    """A limit on file sizes stands for a full disk."""
+    resource = pytest.importorskip("resource")
+    path, module, optimizer, progress = saved
+    before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OutputError, match=r"'checkpoint\.safetensors'"):
+            save_checkpoint(path, progress, module, optimizer, fingerprint="abc")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == ["checkpoint.safetensors"]
 
@@ -199,13 +180,18 @@ def test_a_changed_byte_anywhere_is_noticed(saved):
     path, rng = saved[0], np.random.default_rng(17)
     content = path.read_bytes()
     start = header_of(content)[1]
-    for place in (*range(start), *rng.integers(start, len(content), size=200)):
-        changed = bytearray(content)
-        changed[place] ^= 1 << int(rng.integers(8))
-        path.write_bytes(changed)
-        with pytest.raises(ModelError, match=r"'checkpoint\.safetensors'"):
-            load_checkpoint(path, *fresh(5), fingerprint="abc")
-    for changed in (content + b"\0", content + content, content[:-1], b"", content[1:], b"\0" * len(content)):
+    module, optimizer = fresh(5)
+    with path.open("r+b", buffering=0) as file:  # open once: truncating the file anew takes ten times as long
+        for place in (*range(start), *rng.integers(start, len(content), size=200)):
+            file.seek(place)
+            file.write(bytes([content[place] ^ 1 << int(rng.integers(8))]))
+            with pytest.raises(ModelError, match=r"'checkpoint\.safetensors'"):
+                load_checkpoint(path, module, optimizer, fingerprint="abc")
+            file.seek(place)
+            file.write(content[place : place + 1])
+    assert path.read_bytes() == content
+    cut = [content[:n] for n in (0, 9, len(content) // 2, len(content) - 1)]
+    for changed in (*cut, content[1:], content + b"\0", content + content, bytes(len(content))):
         path.write_bytes(changed)
         refused(path, r"'checkpoint\.safetensors'")
 
@@ -305,7 +291,7 @@ import sys, time
 from pathlib import Path
 import torch
 from raxss.method.training.checkpoints import load_checkpoint
-from raxss.errors import ModelError
+from raxss.errors import ModelError, OutputError
 module = torch.nn.Linear(100, 100)
 optimizer = torch.optim.Adam(module.parameters())
 for path in sorted(Path(sys.argv[1]).iterdir()):

@@ -136,12 +136,8 @@ def test_fit_predict_explain_from_a_manifest(manifest, model, tmp_path):
 def test_options_of_calibration_reach_the_model_and_its_intervals_the_table(manifest, tmp_path):
     options = ["--calibration", "venn-abers", "--calibration-level", "series", "--conformal-alpha", 0.4]
     raxss("fit", manifest, "--out", tmp_path / "model", *FAST, *options)
-    settings = json.loads((tmp_path / "model" / "config.json").read_text())["settings"]["calibration"]
-    assert settings == {
-        "calibration": "venn-abers",
-        "calibration_level": "series",
-        "conformal_alpha": 0.4,
-    }
+    found = json.loads((tmp_path / "model" / "config.json").read_text())["settings"]["calibration"]
+    assert found == {"calibration": "venn-abers", "calibration_level": "series", "conformal_alpha": 0.4}
     raxss("predict", tmp_path / "model", manifest, "--out", tmp_path / "p.csv", *CPU)
     table = pd.read_csv(tmp_path / "p.csv")
     assert (table["interval"] == "Venn-Abers").all()
@@ -173,10 +169,10 @@ def test_the_evidence_of_many_recordings_can_be_one_table(manifest, model, tmp_p
     assert (neighbors.groupby("series")["window"].nunique() <= 3 + 2).all()
     again = raxss("explain", model, manifest, "--out", tmp_path / "why", "--one-table", code=1)
     assert "'why' exists already" in again
-    mixed = raxss(
-        "explain", model, manifest, "--out", tmp_path / "x", "--one-table", "--format", "json", code=2
+    where = ["--out", tmp_path / "x"]
+    assert "--one-table" in raxss(
+        "explain", model, manifest, *where, "--one-table", "--format", "json", code=2
     )
-    assert "--one-table" in mixed
 
 
 def test_only_the_requested_formats_are_written(model, tmp_path):
@@ -186,8 +182,6 @@ def test_only_the_requested_formats_are_written(model, tmp_path):
     raxss("explain", model, tmp_path / "rec0.npz", *where, "--format", "json", "--format", "figures")
     assert names(tmp_path / "why" / "rec0") == {".raxss", "evidence.json", "overlay.png", "contributions.png"}
     raxss("explain", model, tmp_path / "rec0.npz", *where, "--format", "pdf", code=2)
-    removed = raxss("explain", model, tmp_path / "rec0.npz", *where, "--pdf", code=2)
-    assert "print the report from the browser" in " ".join(removed.replace("│", " ").split())
 
 
 def test_a_name_that_ends_in_html_is_the_report_of_one_recording(manifest, model, tmp_path):
@@ -231,19 +225,14 @@ def test_the_channels_of_a_recording_share_one_report_in_its_folder(model, tmp_p
     stored = np.random.default_rng(2).integers(-300, 300, (3, 20, 10))
     labels = ["LA1", "LA2", "<img src=x>"]
     signals = [edf.Signal(label, n=10, values=rows) for label, rows in zip(labels, stored, strict=True)]
-    content = edf.plus(onsets=[f"+{k}" for k in range(20)], signals=signals, n_records=20).bytes()
     path = tmp_path / "clip.edf"
-    text = b"+3\x14<b>onset\x14\x00"  # an annotation, in the room that its record leaves
-    place = content.index(b"+3\x14\x14\x00") + 5
-    path.write_bytes(content[:place] + text + content[place + len(text) :])
+    path.write_bytes(edf.plus(onsets=[f"+{k}" for k in range(20)], signals=signals, n_records=20).bytes())
     raxss("explain", model, path, "--out", tmp_path / "why", "--format", "report", "--format", "json")
     folder = tmp_path / "why" / "clip"
     contents = Report.read(folder / "report.html").contents
     assert [channel["name"] for channel in contents["channels"]] == labels
     assert len(list(folder.glob("*/evidence.json"))) == 3
-    page = (folder / "report.html").read_text()
-    assert "onset" not in page.split('id="report-data">')[1].split("<")[0]
-    assert "<img" not in page
+    assert "<img" not in (folder / "report.html").read_text()
     raxss("explain", model, path, "--out", tmp_path / "only", "--format", "report")
     assert {file.name for file in (tmp_path / "only").rglob("*")} == {".raxss", "clip", "report.html"}
 
@@ -269,17 +258,13 @@ def test_a_bounded_bank_is_used_and_named_in_the_evidence(model, tmp_path, bank)
 
 
 def test_an_unknown_bank_size_or_ending_is_refused_before_anything_is_read(model, tmp_path):
-    where = ["--out", tmp_path / "p.csv", *CPU]
-    assert "did you mean 'local'" in raxss(
-        "predict", model, tmp_path / "no.npy", *where, "--bank", "locl", code=1
-    )
-    assert "bank_size must be" in raxss(
-        "explain", model, tmp_path / "no.npy", *where, "--bank-size", 0, code=1
-    )
-    where[1] = tmp_path / "p.xlsx"
-    assert "'p.xlsx' must end in .csv or .parquet" in raxss(
-        "predict", model, tmp_path / "no.npy", *where, code=1
-    )
+    absent, where = tmp_path / "no.npy", ["--out", tmp_path / "p.csv", *CPU]
+    wrong = raxss("predict", model, absent, *where, "--bank", "locl", code=1)
+    assert "did you mean 'local'" in wrong
+    wrong = raxss("explain", model, absent, *where, "--bank-size", 0, code=1)
+    assert "bank_size must be" in wrong
+    wrong = raxss("predict", model, absent, "--out", tmp_path / "p.xlsx", code=1)
+    assert "'p.xlsx' must end in .csv or .parquet" in wrong
 
 
 def test_fit_takes_a_settings_file_on_top_of_a_preset(manifest, tmp_path):
@@ -311,16 +296,25 @@ def test_the_demo_writes_metrics_model_and_evidence(tmp_path):
 # Bad input -------------------------------------------------------------------------------------------------
 
 
-def test_an_error_is_one_message_and_exit_code_1(tmp_path):
-    ended = raxss_process("predict", tmp_path / "none", tmp_path / "x.npy", "--out", tmp_path / "p.csv")
+def test_an_error_is_one_message_and_exit_code_1_and_does_not_move_the_cursor(model, tmp_path):
+    ended = raxss_process("predict", model, tmp_path / "\x1b[31mred.npy", "--out", tmp_path / "p.csv")
     assert ended.returncode == 1
+    assert ended.stderr.startswith("raxss: ")
     assert "Traceback" not in ended.stderr
-    assert ended.stderr.startswith("raxss: there is no model folder 'none'")
+    assert "\x1b[31m" not in ended.stderr
     assert not (tmp_path / "p.csv").exists()
 
 
-def test_an_unknown_command_is_exit_code_2():
-    assert raxss_process("fitt").returncode == 2
+def test_what_is_not_there_is_named(tmp_path):
+    absent = raxss("predict", tmp_path / "none", tmp_path / "x.npy", "--out", tmp_path / "p.csv", code=1)
+    assert absent.startswith("there is no model folder 'none'")
+    raxss("fitt", code=2)
+
+
+def test_a_file_name_cannot_become_a_formula(model, tmp_path, rng):
+    np.save(tmp_path / "=1+1.npy", rng.normal(size=100))
+    raxss("predict", model, tmp_path / "=1+1.npy", "--out", tmp_path / "p.csv")
+    assert pd.read_csv(tmp_path / "p.csv")["name"][0] == "'=1+1"
 
 
 @pytest.mark.parametrize(
@@ -369,25 +363,11 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(manifest, m
     assert (tmp_path / "file").read_text() == "in the way"
 
 
-def test_a_file_name_cannot_become_a_formula_or_move_the_cursor(model, tmp_path, rng):
-    np.save(tmp_path / "=1+1.npy", rng.normal(size=100))
-    raxss("predict", model, tmp_path / "=1+1.npy", "--out", tmp_path / "p.csv")
-    assert pd.read_csv(tmp_path / "p.csv")["name"][0] == "'=1+1"
-    ended = raxss_process("predict", model, tmp_path / "\x1b[31mred.npy", "--out", tmp_path / "q.csv")
-    assert ended.returncode == 1
-    assert "\x1b[31m" not in ended.stderr
-
-
 def interrupt_after(line, arguments):
     """Run until a line begins like this, send Ctrl-C, and return what was printed after that."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "raxss", *map(str, arguments)],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        # what runs these tests may ignore Ctrl-C, and children inherit that
-        preexec_fn=hears_ctrl_c,
-    )
+    command = [sys.executable, "-m", "raxss", *map(str, arguments)]
+    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
+    process = subprocess.Popen(command, preexec_fn=hears_ctrl_c, **pipes)
     with process:
         for printed in process.stderr:
             if printed.startswith(line):
@@ -401,28 +381,17 @@ def interrupt_after(line, arguments):
 def test_resume_goes_on_after_ctrl_c(manifest, tmp_path):
     """A run stopped by a signal keeps its best model, and resuming ends where the undisturbed run does."""
     arguments = ["fit", manifest, *WINDOWS, "--max-epochs", "40", *CPU]
-    assert raxss_process(*arguments, "--out", tmp_path / "whole").returncode == 0
-    message = interrupt_after("epoch 3/", [*arguments, "--out", tmp_path / "m"])
-    last = message.splitlines()[-1]
+    raxss(*arguments, "--out", tmp_path / "whole")
+    last = interrupt_after("epoch 3/", [*arguments, "--out", tmp_path / "m"]).splitlines()[-1]
     assert re.fullmatch(
         r"Stopped\. The best model so far \(epoch \d+\) is kept in .*/m; the checkpoint m\.checkpoint is kept "
         r"\(epoch 3\), and the same command with --resume goes on from there\.",
         last,
     ), last
     assert RAxSSClassifier.from_pretrained(tmp_path / "m").interrupted_
-    assert raxss_process(*arguments, "--out", tmp_path / "m", "--resume").returncode == 0
-    assert (tmp_path / "m" / "model.safetensors").read_bytes() == (
-        tmp_path / "whole" / "model.safetensors"
-    ).read_bytes()
-
-
-def test_ctrl_c_does_not_replace_an_older_model(manifest, model, tmp_path):
-    before = {file.name: file.read_bytes() for file in model.iterdir()}
-    arguments = ["fit", manifest, *WINDOWS, "--max-epochs", "50", *CPU, "--out", model, "--overwrite"]
-    message = interrupt_after("epoch 2/", arguments)
-    assert "older model was left as it is" in message
-    assert {file.name: file.read_bytes() for file in model.iterdir()} == before
-    assert (tmp_path / "model.checkpoint").exists()
+    raxss(*arguments, "--out", tmp_path / "m", "--resume")
+    resumed, whole = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("m", "whole"))
+    assert resumed == whole
 
 
 def raises_from_call(number, real):
@@ -455,7 +424,7 @@ MOMENTS = {
     "in the first epoch": ([("raxss.method.training.loop.train_epoch", 1)], None, None),
     "in the second epoch": ([("raxss.method.training.loop.train_epoch", 2)], "best", 1),
     "and again while fitting what follows": (
-        [("raxss.method.training.loop.train_epoch", 2), ("raxss.estimator.classifier.feature_scaling", 1)], None, 1,
+        [("raxss.method.training.loop.train_epoch", 2), ("raxss.estimator.fit.feature_scaling", 1)], None, 1,
     ),
     "and again before saving": (
         [("raxss.method.training.loop.train_epoch", 3), ("raxss.estimator.classifier.save_model", 1)], None, 2,
@@ -541,10 +510,3 @@ def test_an_unexpected_error_is_one_line_unless_debugging(monkeypatch):
     monkeypatch.setenv("RAXSS_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         main()
-
-
-def test_main_turns_errors_into_exit_codes(monkeypatch, tmp_path):
-    monkeypatch.setattr(sys, "argv", ["raxss", "fit", "nothing", "--out", str(tmp_path / "m")])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert str(ended.value).startswith("raxss: ")

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from raxss.benchmark import runs, table
-from raxss.benchmark.analyses import probing, robustness
+from raxss.benchmark.analyses import robustness
 from raxss.benchmark.analyses.evaluation import EvaluatedRun
 from raxss.benchmark.analyses.probing import analysis_for
 from raxss.benchmark.evaluation_set import View, is_view_of, slug
@@ -127,7 +127,7 @@ def test_the_hash_of_today_finds_every_committed_cell_with_a_probe(monkeypatch):
     )
     monkeypatch.setattr(robustness, "read_prepared", lambda _: collection)
     names = sorted({item.system for item in probed})
-    cells = probing._runs(analysis_for(study, "robustness"), study, today, names, study.seeds)
+    cells = analysis_for(study, "robustness").runs(study, today, names, study.seeds)
     assert {cell.place for cell in cells} == set(committed)
 
 

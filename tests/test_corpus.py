@@ -3,7 +3,6 @@
 The corpus is in tests/corpus, one module a format; its cases know what must be found.
 """
 
-import importlib
 import json
 import os
 import resource
@@ -17,7 +16,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import raxss
-from corpus import FORMATS, all_cases
+from corpus import all_cases
 from corpus import edf as edf_corpus
 from raxss.data.confinement import root_of
 from raxss.data.formats.opening import UNEXPECTED, open_recording
@@ -49,23 +48,15 @@ def worst(verdicts):
     return next(item for item in ("refused", "warning", "ok") if item in verdicts)
 
 
-def test_the_corpus_is_as_large_as_it_should_be():
-    counts = {name: len(importlib.import_module(f"corpus.{name}").cases()) for name in FORMATS}
-    assert counts["edf"] >= 100
-    assert counts["brainvision"] >= 40
-    assert counts["wfdb"] >= 30
-    assert counts["arrays"] >= 20
-    assert counts["bids"] >= 30
-    assert len(CASES) == len(all_cases()) == sum(counts.values())  # no two of one name
-    assert len(BOMBS) >= 15
-    assert len(ESCAPES) >= 20
-
-
-def test_a_good_share_of_the_corpus_must_be_accepted():
+def test_the_corpus_is_large_and_a_good_share_must_be_accepted():
     """A tool that refused everything would pass otherwise."""
+    assert len(CASES) == len(all_cases())  # no two of one name
+    least = {"edf": 100, "bv": 40, "wfdb": 30, "arrays": 20, "bids": 30}
+    for format_name, count in least.items():
+        assert sum(name.startswith(f"{format_name}-") for name in CASES) >= count, format_name
     verdicts = [case.verdict for case in CASES.values()]
-    assert verdicts.count("ok") >= 40
-    assert verdicts.count("warning") >= 60
+    assert (verdicts.count("ok") >= 40, verdicts.count("warning") >= 60) == (True, True)
+    assert (len(BOMBS) >= 15, len(ESCAPES) >= 20) == (True, True)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -227,57 +218,3 @@ def test_the_hook_of_the_test_above_sees_a_file_outside(tmp_path):
 def _check(*arguments):
     command = [sys.executable, "-m", "raxss", "check", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
-
-
-NASTY = [
-    b"", b"0", b"-1", b"-0", b"1e-300", b"1e308", b"nan", b"inf", b"99999999", b"-99999999", b"0x10", b"1_0",
-    b"\xff\xff\xff\xff", b"\0\0\0\0", b"2 2", b"1.5", b".", b"+", b"-", b"1e", b"--1", b"  7", b"EDF+D", b"BDF+C",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_whatever_is_done_to_a_header_only_an_inspection_comes_out(seed, tmp_path):
-    """Mutants of sound headers: bytes changed at random, fields replaced by what parsers stumble over."""
-    rng = np.random.default_rng(seed)
-    sound = [file.bytes() for file in (edf_corpus.plain(n_records=3), edf_corpus.plus("EDF+D", n_records=3),
-                                       edf_corpus.plus(n_records=3), edf_corpus.bdf(n_records=3))]  # fmt: skip
-    begun, n_accepted = time.monotonic(), 0
-    for number in range(750):
-        raw = bytearray(sound[number % len(sound)])
-        is_bdf = raw[0] == 255
-        _mutate(raw, rng)
-        path = tmp_path / ("mutant.bdf" if is_bdf else "mutant.edf")
-        path.write_bytes(raw)
-        inspection = inspect_file(path)
-        assert not any(UNEXPECTED in problem.message for problem in inspection.problems), number
-        if inspection.verdict == "refused":
-            continue
-        n_accepted += 1
-        with open_recording(path, inspect=False) as recording:
-            for place, channel in enumerate(recording.channels):
-                assert 0 < channel.rate <= 1e5
-                for segment in range(len(recording.segments)):
-                    assert np.isfinite(recording.read([place], segment=segment).astype(np.float32)).all()
-        if time.monotonic() - begun > 60:
-            break
-    assert n_accepted > 50
-
-
-def _mutate(raw, rng):
-    """One to three changes; most in the header, some in the data, some of the length."""
-    starts = [*range(8, 256, 4), *range(256, min(len(raw), 1024), 8)]
-    for _ in range(rng.integers(1, 4)):
-        kind = rng.integers(5)
-        if kind == 0:
-            raw[rng.integers(min(len(raw), 1100))] = rng.integers(256)
-        elif kind == 1:
-            start, text = rng.choice(starts), NASTY[rng.integers(len(NASTY))]
-            raw[start : start + 8] = text.ljust(8)[:8]
-        elif kind == 2:
-            del raw[int(rng.integers(200, len(raw))) :]
-        elif kind == 3:
-            start, end = sorted(rng.integers(0, len(raw), size=2))
-            raw[start:end] = raw[start:end][::-1] if end - start < 16 else raw[start:end]
-        else:
-            start = rng.integers(len(raw))
-            raw[start : start + 2] = rng.bytes(2)

@@ -14,6 +14,7 @@ import pytest
 
 from corpus import edf
 from corpus.brainvision import Triplet
+from corpus.damages import Damage, Write, content, lost
 from raxss.data.formats.opening import UNEXPECTED, open_recording
 from raxss.data.inspection import inspect_file
 from raxss.errors import RAxSSError
@@ -24,10 +25,7 @@ from test_agreement import (
     EPOCHS,
     PLUS_D,
     VECTORIZED,
-    Damage,
-    Write,
     compressed,
-    content,
     csv,
     matlab,
     npy,
@@ -222,7 +220,7 @@ def damaged() -> list[Damaged]:
             header = [0.0, 0.2, 0.5, 0.7, 0.9, 0.99]
             found += [Damaged(base, f"header-cut-to-{share}", cut_to(share)) for share in header]
             found.append(Damaged(base, "header-zeros", content(lambda raw: bytes(len(raw)))))
-            found.append(Damaged(base, "data-lost", without_file(suffix)))
+            found.append(Damaged(base, "data-lost", lost(suffix)))
     found += [Damaged("csv", f"cut-to-{share}", cut_to(share)) for share in (0.0, 0.1, 0.31, 0.52, 0.9)]
     for share in (0.1, 0.5, 0.8, 0.9, 0.99):
         found.append(Damaged("wfdb-segments", f"header-cut-to-{share}", cut_to(share)))
@@ -238,10 +236,6 @@ def damaged() -> list[Damaged]:
         found += [Damaged(base, f"lost-{n}-at-the-start", without(0, n, suffix)) for n in (2, 4, 100)]
         found += [Damaged(base, f"lost-{n}-within", without(1500, n, suffix)) for n in (2, 4, 100)]
     return [*found, *companions(), *numbers_changed()]
-
-
-def without_file(suffix: str) -> Damage:
-    return lambda path: path.with_suffix(suffix).unlink()
 
 
 DAMAGED = damaged()

@@ -3,7 +3,6 @@
 The datasets are those of `DATASETS`, and example_dataset.py; small_datasets.py has a few files of each.
 """
 
-import ast
 import json
 import math
 import pickle
@@ -231,27 +230,3 @@ def test_a_dataset_without_its_facts_is_refused(change, message):
 def test_only_a_dataset_object_is_registered():
     with pytest.raises(ConfigError, match=r"given <class .*Tremor.*; a Dataset object is needed"):
         register_dataset(Tremor)
-
-
-def test_no_name_of_a_dataset_is_compared_outside_its_own_module():
-    """Nor is its module imported: whatever differs between datasets is a fact or a method of theirs."""
-    home = Path(built_in.__file__).parent
-    for file in SOURCE.rglob("*.py"):
-        text = file.read_text()
-        if file.parent == home or not any(
-            f'"{name}"' in text or f"collections.{name}" in text for name in DATASETS
-        ):
-            continue
-        for node in ast.walk(ast.parse(text)):
-            place = f"{file.relative_to(SOURCE)}, line {getattr(node, 'lineno', 0)}"
-            compared = []
-            if isinstance(node, ast.Compare):
-                compared = [part for side in (node.left, *node.comparators) for part in ast.walk(side)]
-            elif isinstance(node, ast.Dict):
-                compared = node.keys
-            elif isinstance(node, ast.MatchValue):
-                compared = [node.value]
-            elif isinstance(node, ast.ImportFrom) and file != home.parent / "__init__.py":
-                assert not (node.module or "").startswith(f"{built_in.__name__}."), place
-            values = {item.value for item in compared if isinstance(item, ast.Constant)}
-            assert not values & set(DATASETS), place

@@ -22,7 +22,7 @@ from raxss import RAxSSClassifier
 from raxss._core.outputs import output_lock
 from raxss.cli import app
 from raxss.data.bids import plan_bids, read_bids
-from raxss.errors import ConfigError, OutputError, OutputInUseError, RAxSSError, RAxSSWarning, RecordingError
+from raxss.errors import ConfigError, OutputError, OutputInUseError, RAxSSWarning, RecordingError
 from raxss.estimator.batch import FromPlan
 from raxss.estimator.persistence import describe_model
 from raxss.explain import Report
@@ -36,18 +36,10 @@ from raxss.explain.export.derivative_tables import (
 from raxss.explain.export.derivatives import find_source, open_derivatives
 from raxss.explain.findings import watched
 from test_findings import channels_of, explained
+from test_verifying import raxss
 
 VALIDATOR = Path(sys.executable).with_name("bids-validator-deno")
 MODEL = {"window_length": 64, "stride": 32, "max_epochs": 1, "random_state": 0, "device": "cpu"}
-
-
-def raxss(*arguments):
-    """What was printed, or the error."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if isinstance(result.exception, RAxSSError):
-        return result.exception
-    assert result.exit_code == 0, result.output + repr(result.exception)
-    return result.output
 
 
 def derive(model, inputs, root, *options):

@@ -1,4 +1,4 @@
-"""Documents: README, docs and recipes name files that exist, and the README stays short."""
+"""Documents: links of README, docs and recipes lead somewhere, and the README stays short."""
 
 import re
 from pathlib import Path
@@ -18,11 +18,19 @@ def relative(path):
     return path.relative_to(ROOT).as_posix()
 
 
+def anchors(document):
+    """Names of its sections in links, as GitHub forms them."""
+    titles = re.findall(r"^#+ (.+)$", document.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=relative)
-def test_links_lead_to_files_that_exist(document):
-    targets = re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", document.read_text("utf-8"))
-    local = [target for target in targets if not re.match(r"[a-z]+://|mailto:", target)]
-    assert [target for target in local if not (document.parent / target).exists()] == []
+def test_links_lead_to_files_and_sections_that_exist(document):
+    for file, section in re.findall(r"\]\(([^)\s#]*)(?:#([^)]*))?\)", document.read_text("utf-8")):
+        if not re.match(r"[a-z]+://|mailto:", file):
+            target = document.parent / file if file else document
+            assert target.exists(), file
+            assert not section or section in anchors(target), f"{file}#{section}"
 
 
 def test_the_readme_has_fewer_than_150_lines():
@@ -30,7 +38,7 @@ def test_the_readme_has_fewer_than_150_lines():
 
 
 def test_the_readme_cites_this_version():
-    assert f"version {raxss.__version__}" in (ROOT / "README.md").read_text("utf-8")
+    assert f"version = {{{raxss.__version__}}}" in (ROOT / "README.md").read_text("utf-8")
 
 
 def test_every_document_is_reachable_from_the_readme():

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from torch import nn
 from torch.testing import assert_close
 
 from network_claims import build, seeded_on_one_thread
@@ -19,9 +18,8 @@ from raxss.method.backbones.ensemble import mean_posterior
 from raxss.method.backbones.protocol import known_n_features
 from raxss.method.training.step import Learner, adam, take_step
 from raxss.method.training.step_memory import step_bytes
-from raxss.method.training.window_pool import WindowPool
 from resealed import reseal
-from toys import SMALL, Tiny, training_plan, waves
+from toys import SMALL, Headed, Plain, Tiny, pool_of, training_plan, waves
 
 OF_TWO = {"of": "convnet", "members": 2, "options": {"width": 4}}
 _seeded = pytest.fixture(autouse=True)(seeded_on_one_thread)
@@ -33,12 +31,6 @@ def gradients_by_member(network):
         any(parameter.grad is not None and bool(parameter.grad.any()) for parameter in member.parameters())
         for member in network.members
     ]
-
-
-def pool_of(rng, window_length=32):
-    series = list(waves(rng))
-    shape = {"window_length": window_length, "stride": 8, "device": torch.device("cpu")}
-    return WindowPool.of_equals(series, np.arange(len(series)) % 2, **shape)
 
 
 # Training ---------------------------------------------------------------------------------------------
@@ -77,7 +69,7 @@ def test_a_batch_smaller_than_the_ensemble_trains_its_first_members(of, n_window
 
 
 def test_members_without_windows_in_a_batch_stay_as_they_are(rng):
-    pool = pool_of(rng)
+    pool = pool_of(waves(rng))
     learner = Learner(build("ensemble", window_length=32, **OF_TWO), temperature=0.1, learned=False).train()
     config = training_plan(batch_size=4)
     optimizer = adam(learner, config, torch.device("cpu"))
@@ -212,7 +204,7 @@ def test_a_gate_and_a_projection_read_the_features_of_all_members(rng, settings)
 
 
 def test_a_step_of_an_ensemble_needs_about_the_memory_of_one_member(rng):
-    pool = pool_of(rng, window_length=64)
+    pool = pool_of(waves(rng), window_length=64)
     item = step_bytes(build("convnet"), pool, 128)
     four = step_bytes(build("ensemble", of="convnet", members=4), pool, 128)
     assert 0.9 * item < four < 1.2 * item
@@ -259,21 +251,7 @@ def test_an_ensemble_that_would_fill_the_memory_is_refused_at_its_first_member(m
         build("ensemble", of="convnet", members=4, options={"width": 4})
 
 
-class WithFeatures(nn.Module):
-    """A user's network with features but without logits_of."""
-
-    def __init__(self, n_variates, window_length, n_outputs):
-        super().__init__()
-        self.head = nn.Linear(window_length, n_outputs)
-
-    def features(self, windows):
-        return windows[:, 0]
-
-    def forward(self, windows):
-        return self.head(self.features(windows))
-
-
-@pytest.mark.parametrize("network", [Tiny, WithFeatures])
+@pytest.mark.parametrize("network", [Tiny, Plain])
 def test_networks_without_features_or_logits_of_are_refused(network):
     try:
         register_backbone("mine")(network)
@@ -284,15 +262,8 @@ def test_networks_without_features_or_logits_of_are_refused(network):
 
 
 def test_a_users_network_with_features_and_head_can_be_a_member():
-    class Whole(WithFeatures):
-        def forward(self, windows):
-            return self.logits_of(self.features(windows))
-
-        def logits_of(self, features):
-            return self.head(features)
-
     try:
-        register_backbone("mine")(Whole)
+        register_backbone("mine")(Headed)
         network = build("ensemble", of="mine", members=2).eval()
     finally:
         BACKBONES.pop("mine", None)

@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold, cross_validate
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import check_classifiers_train, parametrize_with_checks
 from torch import nn
 
 from raxss import RAxSSClassifier, Series
@@ -33,9 +32,14 @@ from raxss.method.windows import windows_of
 from toys import SMALL, Tiny, waves
 
 
-@parametrize_with_checks([RAxSSClassifier(device="cpu")])
+@parametrize_with_checks([RAxSSClassifier(device="cpu", max_epochs=10)])
 def test_every_check_of_scikit_learn_passes(estimator, check):
+    """With few epochs, for speed; tests/test_slow.py has the defaults for all checks."""
     check(estimator)
+
+
+def test_the_defaults_learn_the_blobs_of_scikit_learn():
+    check_classifiers_train("RAxSSClassifier", RAxSSClassifier(device="cpu"))
 
 
 def test_no_check_is_excused():
@@ -64,6 +68,9 @@ def test_evidence_sums_to_the_prediction(waves_model):
         np.testing.assert_allclose(
             evidence.windows[columns].sum(), model.predict_proba([series[3]])[0], atol=1e-12
         )
+        if weighting == "uniform":
+            posteriors = evidence.windows[["posterior_fast", "posterior_slow"]]
+            np.testing.assert_allclose(evidence.series_probability, posteriors.mean(), atol=1e-14)
 
 
 def test_explaining_several_gives_a_list(waves_model):
@@ -97,14 +104,6 @@ def test_the_method_can_be_changed_after_fitting(waves_model, change):
     np.testing.assert_array_equal(model.predict_proba(series), before)
 
 
-def test_uniform_weights_are_the_mean_of_the_window_posteriors(waves_model):
-    model, series = waves_model
-    model.set_params(weighting="uniform")
-    evidence = model.explain(series[0])
-    mean = evidence.windows[["posterior_fast", "posterior_slow"]].mean()
-    np.testing.assert_allclose(evidence.series_probability, mean, atol=1e-14)
-
-
 @pytest.mark.parametrize("space", ["signal", "features"])
 def test_several_variates_and_classes(rng, space):
     series = waves(rng, n_series=21, n_classes=3, n_variates=2)
@@ -113,29 +112,22 @@ def test_several_variates_and_classes(rng, space):
     assert model.explain(series[0]).settings["space"] == space
 
 
-def test_arrays_lists_and_collections_mean_the_same(rng):
+def test_collections_and_lists_of_lists_arrays_pandas_series_and_tensors_mean_the_same(rng):
     series = waves(rng)
-    as_lists = [item.samples[0].tolist() for item in series]
-    as_arrays = [item.samples for item in series]
-    results = [
+    rows = [item.samples[0] for item in series]
+    lists = [[kind(row) for row in rows] for kind in (list, np.atleast_2d, pd.Series, torch.from_numpy)]
+    expected, *others = (
         RAxSSClassifier(**SMALL).fit(X, series.labels, groups=series.groups).predict_proba(X)
-        for X in (series, as_lists, as_arrays)
-    ]
-    np.testing.assert_array_equal(results[0], results[1])
-    np.testing.assert_array_equal(results[0], results[2])
+        for X in (series, *lists)
+    )
+    for found in others:
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_a_three_dimensional_array_is_series_of_several_variates(rng):
     cube = rng.normal(size=(10, 2, 50))
     model = RAxSSClassifier(**SMALL).fit(cube, [0, 1] * 5)
     assert (model.n_variates_, model.predict_proba(cube).shape) == (2, (10, 2))
-
-
-def test_labels_keep_their_type(rng):
-    series = waves(rng)
-    for labels in ([3, 7] * 9, [True, False] * 9, np.array(["a", "b"] * 9, dtype=object), [0.0, 1.0] * 9):
-        model = RAxSSClassifier(**SMALL).fit([item.samples for item in series], labels)
-        assert model.predict([series[0]])[0] in labels
 
 
 def test_cross_validation_with_groups_works_on_ragged_lists(rng):
@@ -397,16 +389,6 @@ def test_training_series_of_several_rates_are_warned_about(rng):
         RAxSSClassifier(**SMALL).fit(series)
 
 
-def test_lists_of_pandas_series_and_tensors_are_series(rng):
-    arrays = [wave.samples[0] for wave in waves(rng)]
-    expected = RAxSSClassifier(**SMALL).fit(arrays, [0, 1] * 9).predict_proba(arrays)
-    for kind in (pd.Series, torch.from_numpy):
-        given = [kind(array) for array in arrays]
-        np.testing.assert_array_equal(
-            RAxSSClassifier(**SMALL).fit(given, [0, 1] * 9).predict_proba(given), expected
-        )
-
-
 def test_a_series_without_a_group_among_others_is_refused_by_name(rng):
     series = list(waves(rng))
     series[4] = Series(series[4].samples, rate=10.0, label="slow", name="nobody's")
@@ -414,12 +396,6 @@ def test_a_series_without_a_group_among_others_is_refused_by_name(rng):
         RAxSSClassifier(**SMALL).fit(series)
     with pytest.raises(DataError, match="5 groups were given for 18 series"):
         RAxSSClassifier(**SMALL, validation_fraction=0.0).fit(series, groups=[1] * 5)
-
-
-def test_a_clone_is_unfitted_and_equal(waves_model):
-    model, _ = waves_model
-    assert clone(model).get_params() == model.get_params()
-    assert not hasattr(clone(model), "backbone_")
 
 
 def test_history_has_one_row_an_epoch(waves_model):

@@ -1,15 +1,14 @@
 """Tests of evidence: sums, weights without a neighbour, tables, warnings. Files: test_evidence_files.py."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 import naive
+from pages import traced
 from raxss.data.series import Series
 from raxss.errors import ConfigError, DataError
 from raxss.explain import SeriesEvidence, trace
@@ -20,31 +19,15 @@ from raxss.method.retrieval import retrieve
 from raxss.method.windows import windows_of
 
 
-def explain(
-    series: Series,
-    *,
-    window_length: int = 20,
-    stride: int = 5,
-    temperature: float = 0.1,
-    weighting: Any = "support",
-    classes: Any = ("no", "yes"),
-    posteriors: Any = None,
-    smoothing: float = 0.0,
-    **settings: Any,
-) -> SeriesEvidence:
+def explain(series, *, classes=("no", "yes"), posteriors=None, **options):
     """Evidence of random posteriors, with real retrieval."""
-    windows = windows_of(series, window_length=window_length, stride=stride)
-    retrieval = retrieve(series.samples, window_length=window_length, stride=stride, **settings)
     if posteriors is None:
-        posteriors = np.random.default_rng(7).dirichlet(np.ones(len(classes)), len(windows))
-    options = {"smoothing": smoothing, "neighbors": retrieval.neighbors} if smoothing else {}
-    prediction = aggregate(
-        posteriors, retrieval.support, temperature=temperature, weighting=weighting, **options
-    )
-    return trace(series, windows, retrieval, prediction, classes=classes)
+        posteriors = partial(np.random.default_rng(7).dirichlet, np.ones(len(classes)))
+    options = {"window_length": 20, "stride": 5, "temperature": 0.1, **options}
+    return traced(series, posteriors, classes=classes, **options)
 
 
-def noise(n: int = 400, seed: int = 0, **about: Any) -> Series:
+def noise(n=400, seed=0, **about):
     return Series(np.random.default_rng(seed).normal(size=n), **{"rate": 10.0, "name": "noise", **about})
 
 
@@ -53,13 +36,6 @@ def test_contributions_sum_to_the_series_probability():
     for class_, probability in zip("abc", evidence.series_probability, strict=True):
         assert evidence.windows[f"contribution_{class_}"].sum() == pytest.approx(probability, abs=1e-12)
     assert evidence.windows["weight"].sum() == pytest.approx(1, abs=1e-12)
-
-
-def test_the_predicted_class_is_the_most_probable():
-    evidence = explain(noise(), classes=["a", "b"], posteriors=np.tile([0.3, 0.7], (77, 1)))
-    assert evidence.predicted == "b"
-    assert evidence.probability_of() == pytest.approx(0.7)
-    assert evidence.probability_of("a") == pytest.approx(0.3)
 
 
 def test_the_weight_without_a_neighbor_matches_the_naive_oracle():

@@ -25,7 +25,7 @@ from raxss.explain.faithfulness import (
     measures_of,
     randomised_network,
     randomised_retrieval,
-    read_marks,
+    read_marked,
     replaced_windows,
     run_probes,
     smallest_flip,
@@ -36,11 +36,10 @@ from raxss.explain.faithfulness import (
 )
 from raxss.explain.faithfulness.deletion import Stretches, alone
 from raxss.explain.faithfulness.gradients import gradient_of, integrated_gradients
-from raxss.explain.faithfulness.mean_intervals import mean_interval
+from raxss.explain.faithfulness.measures import mean_interval
 from raxss.explain.faithfulness.model_adapter import digest_of, scrambled
-from raxss.explain.faithfulness.parameter_randomisation import layers_from_the_top
 from raxss.explain.faithfulness.perturbation import mean_of, replaced, surrogate
-from raxss.explain.faithfulness.retrieval_randomisation import compared_by
+from raxss.explain.faithfulness.randomisation import compared_by, layers_from_the_top
 from raxss.explain.faithfulness.timeline import over_stretches, spread
 
 BURST = slice(300, 400)
@@ -285,7 +284,7 @@ def test_marks_of_a_real_recording_land_on_their_channels(shared_data):
         Series(np.zeros(10_000), rate=2000.0, name=f"run:{name}", origin={"channel": name})
         for name in ("IAR2", "IAR3", "none")
     ]
-    truth = read_marks(place, series)
+    _, truth = read_marked(place, series)
     assert list(truth) == ["run:IAR2", "run:IAR3"]
     marked = np.flatnonzero(truth["run:IAR2"])
     assert (marked[0], len(marked)) == (9250, 125)  # onset 4.625 s, duration .0625 s

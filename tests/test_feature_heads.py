@@ -17,14 +17,14 @@ from raxss.errors import ConfigError, ModelError, ModelWarning
 from raxss.estimator.config import Config
 from raxss.estimator.fit import epoch_refresh, fresh_learner, support_in_batch, window_pool
 from raxss.method.aggregation import aggregate
-from raxss.method.backbones import BACKBONES, build_backbone, logits_and_features
+from raxss.method.backbones import logits_and_features
 from raxss.method.feature_heads import FeatureHeads, Gate, heads_in_use
 from raxss.method.retrieval.batch import batch_support
 from raxss.method.training.step import batch_influence
 from raxss.method.training.window_pool import Batch
 from raxss.method.weighting import WEIGHTINGS, influence
 from resealed import facts_of, reseal
-from toys import SMALL, StopAfter, Tiny, assert_same_bits, waves, weights_of
+from toys import SMALL, Headed, Plain, StopAfter, assert_same_bits, waves, weights_of
 
 GATED = [name for name, item in WEIGHTINGS.items() if item.needs_gate]
 SERIES_LOSS = SMALL | {"series_loss_weight": 1.0, "exclusion": 8, "scaling": "none", "lr": 1e-2}
@@ -32,6 +32,7 @@ IN_FEATURES = SERIES_LOSS | {"space": "features"}
 LEARNED = {
     "gate on the signal": SERIES_LOSS | {"weighting": "gated"},
     "gate and batch bank": SERIES_LOSS | {"weighting": "gated", "bank": "batch", "batch_size": 128},
+    "support by epoch": IN_FEATURES | {"refresh": "epoch", "temperature": "learned"},
     "gate by epoch": IN_FEATURES | {"weighting": "gated", "refresh": "epoch"},
     "batch": IN_FEATURES | {"refresh": "batch", "temperature": "learned", "batch_size": 128},
     "inverse": IN_FEATURES | {"refresh": "batch", "weighting": "inverse", "batch_size": 128},
@@ -150,39 +151,6 @@ def test_a_projection_wider_than_the_features_is_refused_with_both_numbers():
         FeatureHeads(8, projection=9)
 
 
-@pytest.mark.parametrize("name", sorted(BACKBONES))
-def test_one_pass_gives_the_logits_and_features_of_two(name):
-    torch.manual_seed(0)
-    network = build_backbone(name, n_variates=1, window_length=64, n_outputs=3).eval()
-    windows = torch.randn(4, 1, 64)
-    with torch.no_grad():
-        logits, features = logits_and_features(network, windows)
-        assert torch.equal(logits, network(windows))
-        assert torch.equal(features, network.features(windows))
-
-
-def test_a_network_without_a_head_of_its_own_is_passed_twice():
-    class Plain(Tiny):
-        def features(self, windows):
-            return windows.flatten(1)
-
-    network, windows = Plain(1, 8, 1), torch.randn(4, 1, 8)
-    logits, features = logits_and_features(network, windows)
-    assert torch.equal(logits, network(windows))
-    assert torch.equal(features, windows[:, 0])
-
-
-class Headed(Tiny):
-    def features(self, windows):
-        return windows.flatten(1)
-
-    def logits_of(self, features):
-        return self.linear(features)
-
-    def forward(self, windows):
-        return self.logits_of(self.features(windows))
-
-
 class Halved(Headed):
     def forward(self, windows):
         return super().forward(windows) / 2
@@ -200,14 +168,17 @@ class BothHalved(Halved):
         return self.logits_of(self.features(windows))
 
 
-@pytest.mark.parametrize(("kind", "n_passes"), [(Headed, 1), (Halved, 2), (HalvedAgain, 2), (BothHalved, 1)])
-def test_a_subclass_that_changes_forward_has_the_logits_of_its_forward(kind, n_passes):
+@pytest.mark.parametrize(
+    ("kind", "n_passes"), [(Plain, 1), (Headed, 1), (Halved, 2), (HalvedAgain, 2), (BothHalved, 1)]
+)
+def test_logits_are_those_of_the_forward_that_a_network_has(kind, n_passes):
     network, windows, passes = kind(1, 8, 1), torch.randn(4, 1, 8), []
     expected = network(windows)
     plain = network.features
     network.features = lambda windows: passes.append(1) or plain(windows)
-    logits, _ = logits_and_features(network, windows)
-    assert len(passes) == n_passes
+    logits, features = logits_and_features(network, windows)
+    assert len(passes) == n_passes  # of `features`
+    assert torch.equal(features, windows[:, 0])
     assert torch.equal(logits, expected)
 
 
@@ -272,9 +243,13 @@ def test_the_loss_that_chose_the_epoch_is_that_of_what_is_predicted(fitted, seri
     picked = model.predict_proba(series[12:])[np.arange(6), truth]
     noted = model.history_.set_index("epoch").loc[model.best_epoch_, "validation_loss"]
     assert -np.log(picked).mean() == pytest.approx(noted, abs=2e-5)
+    learned = LEARNED[kind].get("temperature") == "learned"
+    assert (model.temperature_ != pytest.approx(0.1)) == learned
 
 
-@pytest.mark.parametrize("kind", LEARNED)
+@pytest.mark.parametrize(
+    "kind", [kind for kind in LEARNED if kind != "support by epoch"]
+)  # which has no heads
 def test_requested_heads_are_learned_and_the_same_seed_learns_the_same(fitted, series, kind):
     model, settings = fitted(kind), LEARNED[kind]
     again = fit(settings, series)
@@ -286,8 +261,6 @@ def test_requested_heads_are_learned_and_the_same_seed_learns_the_same(fitted, s
         assert not torch.equal(start[name].double(), end[name]), name
     assert ("projection.weight" in end) == ("projection" in settings)
     assert ("gate.total.weight" in end) == (settings.get("weighting") == "gated")
-    if settings.get("temperature") == "learned":
-        assert model.temperature_ != pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(

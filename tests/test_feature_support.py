@@ -181,16 +181,6 @@ def test_a_run_that_was_killed_and_resumed_ends_bit_for_bit_where_it_would_have(
     ]
 
 
-def test_the_loss_that_chose_the_epoch_is_that_of_what_is_predicted(rng):
-    series = waves(rng)
-    settings = SMALL | REFRESHED | {"max_epochs": 3, "scaling": "none", "temperature": 0.05}
-    model = RAxSSClassifier(**settings).fit(series[:12], validation=series[12:])
-    truth = [model.classes_.tolist().index(item.label) for item in series[12:]]
-    picked = model.predict_proba(series[12:])[np.arange(6), truth]
-    noted = model.history_.set_index("epoch").loc[model.best_epoch_, "validation_loss"]
-    assert -np.log(picked).mean() == pytest.approx(noted, abs=1e-5)
-
-
 def test_refreshed_supports_reach_the_weights_that_are_learned(rng):
     series = waves(rng)
     models = [
@@ -200,12 +190,6 @@ def test_refreshed_supports_reach_the_weights_that_are_learned(rng):
     states = [weights_of(model.backbone_) for model in models]
     assert_same_bits(states[1], states[2])
     assert not torch.equal(states[0]["head.weight"], states[1]["head.weight"])
-
-
-def test_a_temperature_is_learned_with_refreshed_support(rng):
-    model = RAxSSClassifier(**SMALL | REFRESHED | {"temperature": "learned", "max_epochs": 3}).fit(waves(rng))
-    assert model.history_["temperature"].nunique() == 3
-    assert model.temperature_ != 0.1
 
 
 def test_features_that_do_not_fit_into_memory_are_refused_with_both_numbers(rng, monkeypatch):

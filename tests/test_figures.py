@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -224,24 +225,12 @@ def test_evidence_loaded_without_its_series_says_how_to_draw_it(tmp_path):
 
 
 def test_drawing_leaves_pyplot_alone():
-    code = """
-import sys, numpy as np
-from raxss.method.aggregation import aggregate
-from raxss.explain import plot_contributions, plot_overlay, trace
-from raxss.data.series import Series
-from raxss.method.retrieval import retrieve
-from raxss.method.windows import windows_of
-series = Series(np.arange(50.0) % 7)
-retrieval = retrieve(series.samples, window_length=10)
-evidence = trace(
-    series, windows_of(series, window_length=10, stride=1), retrieval,
-    aggregate(np.full((41, 2), 0.5), retrieval.support), classes=[0, 1],
-)
-plot_overlay(evidence).canvas.draw()
-plot_contributions(evidence).figure.canvas.draw()
-sys.exit("matplotlib.pyplot" in sys.modules)
-"""
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    code = (
+        "import sys; from test_figures import draw_both, explain, noise; draw_both(explain(noise(100)));"
+        "sys.exit('matplotlib.pyplot' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, check=False)
+    assert done.returncode == 0
 
 
 # Reliability --------------------------------------------------------------------------------------------------

@@ -1,33 +1,24 @@
 """Tests of findings of a recording: the strongest windows, other weights, ranks, escapes."""
 
-import gc
 import weakref
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from pages import evidence_of
 from raxss.data.series import Series
 from raxss.errors import ConfigError
-from raxss.explain import trace
 from raxss.explain.escape import plain
 from raxss.explain.findings import class_of, strongest_apart, under_other_weights, watched
-from raxss.method.aggregation import aggregate
-from raxss.method.retrieval import retrieve
-from raxss.method.windows import windows_of
 
 
-def explained(seed=0, *, classes=("other", "soz"), n=400, stride=5, smoothing=0.0, samples=None, **about):
+def explained(seed=0, *, n=400, samples=None, classes=("other", "soz"), stride=5, smoothing=0.0, **about):
     """The evidence of a made-up network about noise."""
-    rng = np.random.default_rng(seed)
-    series = Series(
-        rng.normal(size=n) if samples is None else samples, **{"rate": 20.0, "name": f"s{seed}", **about}
-    )
-    windows = windows_of(series, window_length=40, stride=stride)
-    found = retrieve(series.samples, window_length=40, stride=stride, exclusion=20, n_neighbors=4)
-    posteriors = rng.dirichlet(np.ones(len(classes)), len(windows))
-    options = {"smoothing": smoothing, "neighbors": found.neighbors} if smoothing else {}
-    return trace(series, windows, found, aggregate(posteriors, found.support, **options), classes=classes)
+    samples = np.random.default_rng(seed).normal(size=n) if samples is None else samples
+    series = Series(samples, **{"rate": 20.0, "name": f"s{seed}", **about})
+    options = {"window_length": 40, "stride": stride, "n_neighbors": 4, "smoothing": smoothing}
+    return evidence_of(series, seed=seed, classes=classes, **options)
 
 
 def channels_of(recording, n, first=0):
@@ -99,14 +90,14 @@ def test_channels_are_ranked_by_the_given_class():
         every = list(watched(channels_of("a", 5), done.append, class_=class_))
         (found,) = done
         chances = [item.series_probability[place] for item in every]
-        assert [item.probability[place] for item in found.ranked()] == sorted(chances, reverse=True)
+        assert [item.evidence.probability[place] for item in found.ranked()] == sorted(chances, reverse=True)
 
 
 def test_evidence_is_released_once_it_has_passed():
     alive = []
 
     def made():
-        for index in range(8):
+        for index in range(4):
             evidence = channels_of("a", 1, first=index)[0]
             alive.append(weakref.ref(evidence))
             yield evidence
@@ -115,7 +106,6 @@ def test_evidence_is_released_once_it_has_passed():
     most = 0
     for item in watched(made(), lambda found: None):
         del item
-        gc.collect()
         most = max(most, sum(reference() is not None for reference in alive))
     assert most <= 2  # the one that passes, and the generator's
 

@@ -117,6 +117,19 @@ def test_lists_are_those_of_the_cpu(name):
     np.testing.assert_allclose(on_gpu.support, on_cpu.support, rtol=0, atol=CLOSE)
 
 
+@pytest.mark.parametrize("spread", [0, 50])
+@pytest.mark.parametrize("measure", ["pearson", "cosine"])
+def test_lists_with_a_spread_are_those_of_the_cpu(measure, spread):
+    samples = np.random.default_rng(1).normal(size=(2, 20_000)).cumsum(axis=1) + 1e4
+    samples[0, 5000] = np.nan
+    samples[:, 9000:9800] = 1.0
+    settings = {"window_length": 256, "stride": 5, "exclusion": 128, "spread": spread, "measure": measure}
+    on_cpu, on_gpu = (retrieve(samples, **settings, device=device) for device in ("cpu", "cuda"))
+    np.testing.assert_array_equal(on_cpu.flags, on_gpu.flags)
+    np.testing.assert_allclose(on_cpu.similarity, on_gpu.similarity, rtol=0, atol=CLOSE)
+    assert (on_cpu.neighbors != on_gpu.neighbors).mean() < 1e-4
+
+
 def test_a_sampled_bank_and_named_windows_answer_alone():
     samples = signals()["walk"]
     for bank in ("sampled", np.arange(100, 900)):

@@ -28,7 +28,7 @@ from raxss.method.training.step import Learner, adam, autocast_type, reproducibl
 from raxss.method.training.step_memory import step_bytes
 from raxss.method.training.window_pool import WindowPool
 from raxss.method.window_scorer import exact_arithmetic
-from toys import StopAfter, assert_same_bits, training_plan, waiting, weights_of
+from toys import Greedy, StopAfter, assert_same_bits, training_plan, waiting, weights_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -420,21 +420,8 @@ def test_a_step_takes_at_least_the_estimated_memory_and_not_much_more(rng, preci
     assert estimate <= peak <= 3 * estimate
 
 
-class Greedy(nn.Module):
-    """Allocates a petabyte when it is trained on a whole batch."""
-
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(LENGTH, 1)
-
-    def forward(self, windows):
-        if len(windows) == 48:
-            torch.empty(10**15, dtype=torch.uint8, device=windows.device)
-        return self.head(windows[:, 0])
-
-
 def test_a_gpu_whose_memory_ends_in_a_step_is_an_error_with_the_batch_size(rng):
-    learner = Learner(Greedy(), temperature=0.1, learned=False).to(DEVICE)
+    learner = Learner(Greedy(LENGTH), temperature=0.1, learned=False).to(DEVICE)
     config = training_plan(batch_size=48)
     with pytest.raises(TrainingError, match=r"(?s)memory of cuda .* batch_size=48 .*batch_size to 16"):
         train(learner, pool_of(rng), None, config=config, seed=1, fingerprint="toy")

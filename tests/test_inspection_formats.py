@@ -17,42 +17,22 @@ from numpy.testing import assert_allclose
 from corpus import bids as bids_corpus
 from corpus.brainvision import NEW_SEGMENT, Triplet
 from corpus.edf import PERSON, SECRET
-from corpus.wfdb import Record, Segmented
-from raxss.data.formats import FORMATS, brainvision, format_of, wfdb
+from corpus.wfdb import Record
+from mutants import mutated_header
+from raxss.data.formats import FORMATS, format_of
 from raxss.data.formats.fields import Refused, follow, microvolts_per
-from raxss.data.formats.opening import inspect_recording, open_recording
 from raxss.data.inspection import bids
 from raxss.data.inspection.sidecars import sidecars_of
 from raxss.data.problems import CODES, REFUSED, Problem, refusals
 
-PIECES = [
-    b"0", b"-1", b"nan", b"1e309", b"99999999999999999999", b",", b"=", b"\n", b"\r", b"\0", b"\xff", b"[", b"]",
-    b"../", b"/", b"$b", b" ", b"\t", b"x", b":", b"+", b"(", b"~", b"#", b";", b"%", b"\\1", b"\xc2\xb5", b"e",
-    b".", b"_", b"\x1c", b"\x1f", b"\x85", b"\x0b",
-]  # fmt: skip
-
-
-def mutant(text, rng):
-    """A text with one to three damages: bytes put in, taken out or exchanged, a line doubled or lost, no end."""
-    for _ in range(rng.integers(1, 4)):
-        at, kind, lines = int(rng.integers(len(text) + 1)), rng.integers(6), text.split(b"\n")
-        line = int(rng.integers(len(lines)))
-        text = [
-            text[:at] + PIECES[rng.integers(len(PIECES))] + text[at:],
-            text[:at] + text[at + int(rng.integers(1, 6)) :],
-            text[:at] + bytes([rng.integers(256)]) + text[at + 1 :],
-            b"\n".join([*lines[:line], lines[int(rng.integers(len(lines)))], *lines[line:]]),
-            b"\n".join([*lines[:line], *lines[line + 1 :]]),
-            text[:at] if rng.random() < 0.2 else text,
-        ][kind]
-    return text
+BRAINVISION, WFDB = FORMATS["BrainVision"], FORMATS["WFDB"]
 
 
 def accepted_mutants(path, inspect, rng, count):
     """Write each mutant over the header; check that only problems come out, quickly; yield where none refuses."""
     original = path.read_bytes()
     for _ in range(count):
-        path.write_bytes(mutant(original, rng))
+        path.write_bytes(mutated_header(original, rng))
         begun = time.process_time()
         problems = inspect(path, path.parent)
         assert time.process_time() - begun < 1.0
@@ -68,10 +48,10 @@ def compared_with_mne(folder, rng, count, every):
     """How many mutants of a header were accepted and compared; mne takes its time, so not each of them is."""
     path = Triplet(common={"DataPoints": "400"}).write(folder)
     n_compared = 0
-    for place, _ in enumerate(accepted_mutants(path, brainvision.inspect_brainvision, rng, count)):
+    for place, _ in enumerate(accepted_mutants(path, BRAINVISION.inspect, rng, count)):
         if place % every:
             continue
-        header = brainvision.read_header(path, path.parent)
+        header = BRAINVISION.header(path, path.parent)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             raw = mne.io.read_raw_brainvision(path, verbose="ERROR")
@@ -87,10 +67,10 @@ def compared_with_mne(folder, rng, count, every):
 def compared_with_wfdb(folder, rng, count, every):
     path = Record().write(folder)
     n_compared = 0
-    for place, _ in enumerate(accepted_mutants(path, wfdb.inspect_wfdb, rng, count)):
+    for place, _ in enumerate(accepted_mutants(path, WFDB.inspect, rng, count)):
         if place % every:
             continue
-        mine, theirs = wfdb.read_header(path, path.parent), wfdb_package.rdheader(str(path.with_suffix("")))
+        mine, theirs = WFDB.header(path, path.parent), wfdb_package.rdheader(str(path.with_suffix("")))
         assert (theirs.fs, theirs.sig_len, theirs.n_sig) == (mine.rate, mine.n_samples, len(mine.signals))
         assert theirs.file_name == [signal.file for signal in mine.signals]
         assert theirs.fmt == [signal.format for signal in mine.signals]
@@ -104,31 +84,11 @@ def compared_with_wfdb(folder, rng, count, every):
 
 
 class TestBrainVision:
-    def test_the_header_says_what_was_written(self, tmp_path):
-        triplet = Triplet(channels=("F\\1z,,0.5,µV", "T,,,C", "Pz,,2,"))
-        header = brainvision.read_header(triplet.write(tmp_path), tmp_path)
-        assert header.names == ("F,z", "T", "Pz")
-        assert header.resolutions == (0.5, 1.0, 2.0)
-        assert header.units == ("µV", "C", "")
-        assert (header.rate, header.n_samples, header.n_channels) == (500.0, 400, 3)
-        assert (header.binary_format, header.orientation) == ("INT_16", "MULTIPLEXED")
-        assert (header.data_file, header.marker_file) == (tmp_path / "a.eeg", tmp_path / "a.vmrk")
-
     def test_dates_of_markers_are_never_told(self, tmp_path):
         backwards = "New Segment,,101,1,0,19510502030405000000"
-        problems = brainvision.inspect_brainvision(
-            Triplet(markers=(NEW_SEGMENT, backwards)).write(tmp_path), tmp_path
-        )
+        problems = BRAINVISION.inspect(Triplet(markers=(NEW_SEGMENT, backwards)).write(tmp_path), tmp_path)
         assert {problem.code for problem in problems} == {"gaps", "header-inconsistent"}
         assert not any("1951" in problem.message or "2020" in problem.message for problem in problems)
-
-    def test_the_clip_of_ds003498_is_sound(self, shared_data):
-        (path,) = (shared_data / "ds003498-clip").rglob("*.vhdr")
-        header = brainvision.read_header(path, path.parent)
-        assert brainvision.inspect_brainvision(path, path.parent) == []
-        assert (header.n_channels, header.n_samples, header.rate) == (50, 10000, 2000.0)
-        assert header.binary_format == "IEEE_FLOAT_32"
-        assert header.names[0] == "IAR1"
 
     def test_mne_sees_the_same_in_every_mutant_that_is_accepted(self, tmp_path, rng):
         assert compared_with_mne(tmp_path, rng, 1000, every=10) > 15
@@ -142,19 +102,6 @@ def _begins_otherwise(path):
 
 
 class TestWfdb:
-    def test_the_header_says_what_was_written(self, tmp_path):
-        header = wfdb.read_header(Record(rate="250/8(0)", offset=24).write(tmp_path), tmp_path)
-        first = header.signals[0]
-        assert (header.name, header.rate, header.n_samples, len(header.signals)) == ("r", 250.0, 500, 2)
-        found = (first.file, first.format, first.offset, first.gain, first.unit)
-        assert found == ("r.dat", "16", 24, 200.0, "mV")
-        assert [signal.name for signal in header.signals] == ["MLII", "V5"]
-
-    def test_any_file_of_a_record_and_its_bare_name_will_do(self, tmp_path):
-        Record().write(tmp_path)
-        for name in ("r.hea", "r.dat", "r"):
-            assert inspect_recording(tmp_path / name) == []
-
     def test_comments_about_the_patient_are_never_told(self, tmp_path):
         for record in (
             Record(rate="0"),
@@ -162,14 +109,14 @@ class TestWfdb:
             Record(first="r 9 250"),
             Record(comments=f"# {PERSON}\nx"),
         ):
-            problems = wfdb.inspect_wfdb(record.write(tmp_path), tmp_path)
+            problems = WFDB.inspect(record.write(tmp_path), tmp_path)
             assert refusals(problems)
             assert not any(PERSON in problem.message for problem in problems)
 
     def test_all_records_of_cinc2017_are_sound(self, shared_data):
         records = sorted((shared_data / "cinc2017" / "training2017").glob("*.hea"))
         assert len(records) == 2000
-        problems = {path.stem: wfdb.inspect_wfdb(path, path.parent) for path in records}
+        problems = {path.stem: WFDB.inspect(path, path.parent) for path in records}
         found = {name: {item.code for item in several} for name, several in problems.items() if several}
         # The headers of these have a first value that the data does not begin with; found without our reader.
         others = {path.stem for path in records if _begins_otherwise(path)}
@@ -178,11 +125,6 @@ class TestWfdb:
 
     def test_wfdb_sees_the_same_in_every_mutant_that_is_accepted(self, tmp_path, rng):
         assert compared_with_wfdb(tmp_path, rng, 1200, every=5) > 50
-
-    def test_mutants_of_a_record_with_segments_only_give_problems(self, tmp_path, rng):
-        two = {name: Record(name=name) for name in ("s1", "s2")}
-        path = Segmented(["s1 500", "~ 250", "s2 500"], two, "1250").write(tmp_path)
-        assert sum(1 for _ in accepted_mutants(path, wfdb.inspect_wfdb, rng, 300)) > 30
 
 
 class TestArrays:
@@ -205,6 +147,7 @@ class TestArrays:
             (np.zeros(3, dtype=[("a", "f8")]), ["not-supported"]),
             (np.array(["a", "b"]), ["not-supported"]),
             (np.zeros((0, 5)), ["no-data"]),
+            (np.zeros(()), ["not-supported"]),
         ],
     )
     def test_an_array_is_judged_by_its_header(self, tmp_path, array, codes):
@@ -224,16 +167,6 @@ class TestArrays:
             np.save(path, trap) if path.suffix == ".npy" else np.savez(path, samples=trap)
             assert self.codes(path) == ["not-supported"]
         assert not marker.exists()
-
-    def test_a_small_header_that_declares_terabytes_is_refused(self, tmp_path):
-        raw = io.BytesIO()
-        np.lib.format.write_array_header_1_0(
-            raw, {"descr": "<f8", "fortran_order": False, "shape": (10**11,)}
-        )
-        (tmp_path / "a.npy").write_bytes(raw.getvalue())
-        with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
-            archive.writestr("samples.npy", raw.getvalue())
-        assert self.codes(tmp_path / "a.npy") == self.codes(tmp_path / "a.npz") == ["too-large"]
 
     def test_an_archive_that_unpacks_to_far_more_is_refused_before_it_is_unpacked(self, tmp_path):
         raw = io.BytesIO()
@@ -263,6 +196,7 @@ class TestArrays:
             ({"samples": np.zeros(5), "rate": 0.0}, ["bad-rate"]),
             ({"samples": np.zeros(5), "rate": np.nan}, ["bad-rate"]),
             ({"samples": np.zeros(5), "rate": np.array([1.0, 2.0])}, ["bad-rate"]),
+            ({"samples": np.zeros(5), "rate": "fast"}, ["bad-rate"]),
             ({"samples": np.zeros((2, 5)), "channels": ["a"]}, ["header-damaged"]),
             ({"samples": np.zeros((2, 5)), "rate": 1e9}, ["bad-rate"]),
             ({"samples": np.zeros((2, 5))}, ["rate-unknown"]),
@@ -300,6 +234,8 @@ class TestArrays:
             ("1," * 100_000, ["too-large"]),
             ("1,\0\n", ["not-this-format"]),
             ("5,2\n" * 5000 + "3\n", ["header-damaged"]),
+            ("1;2\n3;4\n", ["header-damaged"]),
+            ("5,2\n\n3,\n", ["header-damaged"]),
         ],
     )
     def test_every_line_of_a_table_is_looked_at(self, tmp_path, text, codes):
@@ -308,18 +244,6 @@ class TestArrays:
         untimed = [] if {*codes} & {*REFUSED} else ["rate-unknown"]
         assert [problem.code for problem in problems] == [*codes, *untimed]
         assert not any("Jane" in problem.message for problem in problems)
-
-    def test_the_first_wrong_line_is_named(self, tmp_path):
-        (tmp_path / "a.csv").write_text("a,b\n" + "1,2\n" * 600 + "3\n")
-        (problem,) = FORMATS["CSV"].inspect(tmp_path / "a.csv", tmp_path)
-        assert "line 602 has 1 values" in problem.message
-
-    def test_mutants_only_give_problems(self, tmp_path, rng):
-        for path in (
-            self.saved(tmp_path / "a.npy", np.zeros(50)),
-            self.saved(tmp_path / "a.npz", samples=np.zeros(50), rate=1.0),
-        ):
-            assert sum(1 for _ in accepted_mutants(path, format_of(path).inspect, rng, 300)) > 20
 
 
 class TestBids:
@@ -360,21 +284,6 @@ class TestBids:
                 for problem in item.problems
             )
             assert not any(text in messages for text in ("Jane", PERSON, SECRET.decode(), str(tmp_path)))
-
-    def test_what_is_accepted_decodes_to_what_was_written(self, tmp_path):
-        expected = [signal.physical(bids_corpus.EDF.n_records) for signal in bids_corpus.EDF.signals]
-        n_read = 0
-        for case in bids_corpus.cases():
-            if case.verdict == "refused":
-                continue
-            folder = tmp_path / case.name
-            folder.mkdir()
-            _, recording = bids.inspect_bids_root(case.write(folder))
-            if recording.path.endswith(".edf"):
-                with open_recording(recording.path) as opened:
-                    assert_allclose(opened.read([0, 1, 2]), expected, rtol=1e-6, atol=1e-3)
-                n_read += 1
-        assert n_read >= 30
 
     def test_the_real_trees_are_not_refused(self, shared_data):
         root, recording = bids.inspect_bids_root(shared_data / "ds003029-pt01")

@@ -18,7 +18,7 @@ from raxss.explain.faithfulness import (
     in_windows,
     line_length,
     read_events,
-    read_marks,
+    read_marked,
     shift_test,
     truth_from,
     windows_that_know,
@@ -101,9 +101,9 @@ def test_a_pair_is_the_same_channel_in_both_spellings():
 
 
 def test_marks_of_nothing_that_is_there_name_both_sides(events):
-    place = events(HEADER + "1\t1\tripple_AHR3-4\n")
-    with pytest.raises(DataError, match=r"night:AHR3.*'events.tsv', which is about AHR3-4"):
-        read_marks(place, [contact("AHR3", np.zeros(4))])
+    place = events(HEADER + "1\t1\tripple_AHR4\n")
+    with pytest.raises(DataError, match=r"night:AHR3.*'events.tsv', which is about AHR4"):
+        read_marked(place, [contact("AHR3", np.zeros(4))])
 
 
 # Differences of contacts --------------------------------------------------------------------------
@@ -227,8 +227,7 @@ def test_the_marks_of_the_zurich_clip_land_on_differences_of_its_contacts(shared
     kinds = [mark.kind for mark in marks]
     assert (len(marks), kinds.count("ripple"), kinds.count("fr"), kinds.count("frandr")) == (68, 60, 7, 1)
     contacts = read_bids(root, only_labelled=False)
-    series = as_marked(contacts, marks)
-    truth = read_marks(place, series)
+    series, truth = read_marked(place, contacts)
     assert len(series) == len(truth) == 20
     name = "sub-01_ses-interictalsleep_run-01:AL1-2"
     assert (np.flatnonzero(truth[name])[0], truth[name].sum()) == (9727, 103)  # 4.8635 s, for .0515 s

@@ -18,9 +18,15 @@ from toys import SMALL, Tiny, waves
 
 
 @pytest.fixture(scope="module")
-def model_and_series():
+def _fitted():
     series = waves(np.random.default_rng(69421))
     return RAxSSClassifier(**SMALL, temperature=0.07).fit(series), series
+
+
+@pytest.fixture
+def model_and_series(_fitted):
+    """A model whose settings a test may change, and its training series."""
+    return copy.copy(_fitted[0]), _fitted[1]
 
 
 @pytest.fixture
@@ -38,7 +44,6 @@ def test_a_model_comes_back_as_it_went(model_and_series, folder):
     loaded.set_params(space="features")
     model.set_params(space="features")
     np.testing.assert_array_equal(loaded.predict_proba(series), model.predict_proba(series))
-    model.set_params(space="signal")
 
 
 def test_how_the_training_data_were_prepared_and_split_stays_with_the_model(model_and_series, tmp_path):
@@ -57,12 +62,12 @@ def test_how_the_training_data_were_prepared_and_split_stays_with_the_model(mode
     "labels", [[1, 2], [1.0, 2.0], [False, True], ["ä", "b"], np.array(["x", "yy"], dtype=object)]
 )
 def test_classes_keep_their_type(model_and_series, tmp_path, labels):
-    _, series = model_and_series
+    series = model_and_series[1]
     y = np.asarray(labels)[np.arange(len(series)) % 2]
     model = RAxSSClassifier(**SMALL).fit([item.samples for item in series], y)
     loaded = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "m"), device="cpu")
     assert loaded.classes_.dtype == model.classes_.dtype
-    assert loaded.predict([series[0]])[0] == model.predict([series[0]])[0]
+    assert loaded.predict([series[0]])[0] == model.predict([series[0]])[0] in list(labels)
 
 
 def test_the_folder_holds_weights_settings_history_and_a_card(folder):
@@ -93,9 +98,7 @@ def test_a_folder_from_before_banks_had_a_size_still_loads(model_and_series, fol
 def test_a_bounded_bank_is_kept_with_the_model(model_and_series, tmp_path):
     model, _ = model_and_series
     model.set_params(bank="local", bank_size=99)
-    place = model.save_pretrained(tmp_path / "bounded")
-    model.set_params(bank="series", bank_size=Config().retrieval.bank_size)
-    loaded = RAxSSClassifier.from_pretrained(place, device="cpu")
+    loaded = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "bounded"), device="cpu")
     assert (loaded.bank, loaded.bank_size) == ("local", 99)
 
 
@@ -185,8 +188,8 @@ def test_pickled_weights_are_never_opened(folder, tmp_path):
 
 @pytest.mark.parametrize("change", [{"scaling": "series"}, {"backbone": "patchtst"}, {"window_length": 7}])
 def test_what_was_fitted_is_saved_whatever_the_parameters_say_since(model_and_series, tmp_path, change):
-    original, series = model_and_series
-    model = copy.deepcopy(original).set_params(**change, n_neighbors=3)
+    model, series = model_and_series
+    model.set_params(**change, n_neighbors=3)
     loaded = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "m"), device="cpu")
     np.testing.assert_array_equal(loaded.predict_proba(series), model.predict_proba(series))
     assert (loaded.n_neighbors, loaded.scaling, loaded.backbone) == (3, "train", Config().backbone.backbone)

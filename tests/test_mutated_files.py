@@ -34,7 +34,7 @@ from raxss.estimator.config import Config
 from raxss.explain import Report, SeriesEvidence
 from raxss.explain.export.report.verifying import verify_report
 from raxss.explain.faithfulness.marks import read_events as read_marks
-from raxss.explain.faithfulness.report_verdict import verdict_for_report
+from raxss.explain.faithfulness.verdict import verdict_for_report
 from toys import SMALL, waves
 from worst_tables import report_page
 

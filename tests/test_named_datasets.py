@@ -15,13 +15,13 @@ from numpy.testing import assert_array_equal
 from typer.testing import CliRunner
 
 from raxss.cli import app
+from raxss.data.bids import bids_table
 from raxss.data.datasets import DATASETS, load_dataset, load_sample, on_disk, plan_dataset
 from raxss.data.datasets import archives as archives_module
-from raxss.data.datasets.archives import TextFile, find_texts, read_numbers
+from raxss.data.datasets.archives import TextFile, read_numbers
 from raxss.data.datasets.collections.ds003029 import PAPER, summarise_centres
 from raxss.data.datasets.folders import folder_of
 from raxss.data.datasets.listing import choose, read_listing, safe_path
-from raxss.data.datasets.summary import summarise_plan
 from raxss.data.plan import read_plan
 from raxss.errors import DataError, RAxSSWarning, RecordingError
 
@@ -47,10 +47,6 @@ def test_bern_barcelona_is_two_hundred_channels_in_a_hundred_pairs(shared_data):
         pair, channel = item.name.split(":")
         assert item.group == item.origin["pair"] == item.origin["recording"] == pair
         assert item.origin["channel"] == channel
-
-
-def test_a_bern_pair_has_the_numbers_of_its_text(shared_data):
-    series = load_dataset("bern-barcelona", root=shared_data)
     with zipfile.ZipFile(shared_data / "bern-barcelona" / "Data_N_50.zip") as archive:
         text = archive.read("Data_N_50/Data_N_Ind0017.txt").decode()
     expected = np.array(
@@ -76,13 +72,9 @@ def test_bonn_is_five_sets_of_a_hundred(shared_data):
     assert min(item.samples.min() for item in series) == -1885
 
 
-@pytest.fixture(scope="module")
-def cinc2017(shared_data):
+def test_cinc2017_has_the_classes_and_lengths_of_its_readme_and_the_values_of_the_sample(shared_data):
     pytest.importorskip("wfdb")
-    return load_dataset("cinc2017", root=shared_data)
-
-
-def test_cinc2017_has_the_classes_and_lengths_of_its_readme(cinc2017):
+    cinc2017 = load_dataset("cinc2017", root=shared_data)
     assert Counter(cinc2017.labels.tolist()) == {"normal": 1000, "AF": 500, "other": 400, "noisy": 100}
     lengths = np.array([item.n_samples for item in cinc2017])
     assert (lengths.min(), lengths.max(), np.median(lengths)) == (2766, 18140, 9000)
@@ -90,9 +82,6 @@ def test_cinc2017_has_the_classes_and_lengths_of_its_readme(cinc2017):
     assert round(100 * np.mean(lengths == 9000)) == 71
     assert {item.rate for item in cinc2017} == {300.0}
     assert cinc2017.groups.tolist() == cinc2017.names
-
-
-def test_cinc2017_has_the_same_values_as_the_sample_that_was_drawn_from_it(cinc2017):
     by_name = {item.name: item for item in cinc2017}
     for item in load_sample():
         assert_array_equal(by_name[item.name].samples.astype(np.float32), item.samples)
@@ -115,35 +104,17 @@ def test_watch_is_what_its_index_says(shared_data):
         assert_array_equal(np.concatenate([item.samples.T for item in series]), stored["X"])
 
 
-def test_ds003029_without_signals_lists_every_file_that_is_absent(shared_data):
-    pytest.importorskip("mne_bids")
-    plan = plan_dataset("ds003029", root=shared_data)
-    with open(shared_data / "ds003029" / "annex_manifest.tsv", newline="") as file:
-        published = {row["path"] for row in csv.DictReader(file, delimiter="\t")}
-    assert len(plan) == 0
-    assert set(plan.absent) == published
-    assert len(published) == 319
-    assert "raxss datasets download ds003029" in plan.where_to_get
-    with pytest.raises(
-        DataError, match=r"'ds003029' can be read; 319 files are absent: sub-jh101.* and 314 more"
-    ):
-        load_dataset("ds003029", root=shared_data)
-
-
 @pytest.mark.parametrize("name", ["bern-barcelona", "bonn", "cinc2017", "watch", "ds003029"])
-def test_what_is_on_disk_is_counted(shared_data, name):
+def test_what_is_on_disk_is_counted(shared_data, name, monkeypatch):
     state = "partly (362 of 681 files)" if name == "ds003029" else "complete"
+    monkeypatch.setenv("RAXSS_DATA", str(shared_data))
+    assert str(on_disk(DATASETS[name])) == state
     assert str(on_disk(DATASETS[name], shared_data)) == state
     assert str(on_disk(DATASETS[name], shared_data / name)) == state  # the folder itself does as well
     assert str(on_disk(DATASETS[name], shared_data / "nowhere")) == "absent"
 
 
 # --- where a dataset lies
-
-
-def test_the_root_comes_from_the_variable_too(shared_data, monkeypatch):
-    monkeypatch.setenv("RAXSS_DATA", str(shared_data))
-    assert len(load_dataset("watch")) == 140
 
 
 def test_a_folder_of_the_datasets_name_comes_before_the_root_itself(tmp_path):
@@ -154,7 +125,7 @@ def test_a_folder_of_the_datasets_name_comes_before_the_root_itself(tmp_path):
     assert folder_of(DATASETS["bonn"], tmp_path) == tmp_path
 
 
-def test_an_incomplete_dataset_is_used_with_a_warning(shared_data, tmp_path):
+def test_an_incomplete_unpacked_dataset_is_read_like_the_zips_with_a_warning(shared_data, tmp_path):
     (tmp_path / "bonn").mkdir()
     for name in ("F.zip", "N.zip"):
         (tmp_path / "bonn" / name).symlink_to(shared_data / "bonn" / name)
@@ -162,20 +133,11 @@ def test_an_incomplete_dataset_is_used_with_a_warning(shared_data, tmp_path):
         load_dataset("bonn", root=tmp_path)
     for name in ("F.zip", "N.zip"):
         (tmp_path / "bonn" / name).unlink()
-        (tmp_path / "bonn" / name).write_bytes((shared_data / "bonn" / name).read_bytes())
+        with zipfile.ZipFile(shared_data / "bonn" / name) as archive:
+            archive.extractall(tmp_path / "bonn")
     with pytest.warns(RAxSSWarning, match=r"3 files are absent: Z.zip, O.zip, S.zip"):
         assert len(load_dataset("bonn", root=tmp_path)) == 200
-    assert (
-        len(load_dataset("bonn", root=tmp_path, classes=("F", "N"))) == 200
-    )  # no class that is wanted lacks
-
-
-def test_unpacked_zips_read_like_the_zips(shared_data, tmp_path):
-    folder = tmp_path / "bonn"
-    for letter in "FN":
-        with zipfile.ZipFile(shared_data / "bonn" / f"{letter}.zip") as archive:
-            archive.extractall(folder)
-    unpacked = load_dataset("bonn", root=tmp_path, classes=("F", "N"))
+    unpacked = load_dataset("bonn", root=tmp_path, classes=("F", "N"))  # no class that is wanted lacks
     packed = load_dataset("bonn", root=shared_data, classes=("F", "N"))
     assert unpacked.names == packed.names
     for item, other in zip(unpacked, packed, strict=True):
@@ -284,38 +246,43 @@ def test_a_zip_with_too_many_members_or_bytes_is_refused(tmp_path, monkeypatch):
         plan_dataset("bern-barcelona", root=tmp_path)
 
 
+LINK = zipfile.ZipInfo("Data_F_Ind0001.txt")
+LINK.external_attr = (stat.S_IFLNK | 0o777) << 16
+
+
 @pytest.mark.parametrize(
-    "member", ["../Data_F_Ind0001.txt", "/etc/Data_F_Ind0001.txt", "a/../../Data_F_Ind0001.txt", "link"]
+    "member", ["../Data_F_Ind0001.txt", "/etc/Data_F_Ind0001.txt", "a/../../Data_F_Ind0001.txt", LINK]
 )
 def test_a_member_that_leads_elsewhere_is_refused(tmp_path, member):
-    if member == "link":
-        member = zipfile.ZipInfo("Data_F_Ind0001.txt")
-        member.external_attr = (stat.S_IFLNK | 0o777) << 16
     make_zip(tmp_path, members={member: "/etc/passwd"})
     with pytest.raises(RecordingError, match=r"member '(Data|/|\.\.|a).*' *, which leads out of its folder"):
         plan_dataset("bern-barcelona", root=tmp_path)
 
 
-def test_two_members_of_one_name_are_refused(tmp_path):
-    with zipfile.ZipFile(tmp_path / "Data_F_50.zip", "w") as archive:
+def test_repeated_and_encrypted_members_and_links_out_are_refused(tmp_path):
+    path = make_zip(tmp_path)
+    with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
         archive.writestr("Data_F_Ind0001.txt", BERN_TEXT)
-        with pytest.warns(UserWarning, match="Duplicate name"):
-            archive.writestr("Data_F_Ind0001.txt", BERN_TEXT)
     with pytest.raises(RecordingError, match=r"'Data_F_50.zip' has two members of one name"):
         plan_dataset("bern-barcelona", root=tmp_path)
-
-
-def test_an_encrypted_member_is_refused(tmp_path):
-    path = make_zip(tmp_path)
-    content = bytearray(path.read_bytes())
+    content = bytearray(make_zip(tmp_path).read_bytes())
     for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         content[content.index(signature) + offset] |= 1
     path.write_bytes(content)
     with pytest.raises(RecordingError, match=r"'Data_F_Ind0001.txt' in 'Data_F_50.zip' is encrypted"):
         open_first(tmp_path)
+    (tmp_path / "bern-barcelona").mkdir()
+    (tmp_path / "secret.txt").write_text(BERN_TEXT)
+    (tmp_path / "bern-barcelona" / "Data_F_Ind0001.txt").symlink_to(tmp_path / "secret.txt")
+    with pytest.raises(RecordingError, match=r"'Data_F_Ind0001.txt' leads out") as raised:
+        open_first(tmp_path)
+    assert str(tmp_path) not in str(raised.value)
 
 
 def test_a_damaged_zip_is_refused_wherever_the_damage_is(tmp_path, rng):
+    members = {"deep/Data_F_Ind0001.txt": BERN_TEXT, "__MACOSX/._Data_F_Ind0001.txt": "x"}
+    with open_first(make_zip(tmp_path, members=members).parent):
+        assert [item.name for item in tmp_path.rglob("*")] == ["Data_F_50.zip"]  # reading writes nothing
     whole = make_zip(tmp_path).read_bytes()
     path = tmp_path / "Data_F_50.zip"
     expected = read_numbers(TextFile(path, "Data_F_Ind0001.txt"), tmp_path, n_columns=2, n_rows=10240)
@@ -352,26 +319,6 @@ def test_a_text_with_other_content_is_refused(tmp_path, text, message):
     (tmp_path / "Data_F_Ind0001.txt").write_text(text)
     with pytest.raises(RecordingError, match=rf"the text 'Data_F_Ind0001.txt' .*{message}"):
         open_first(tmp_path)
-
-
-def test_a_text_behind_a_link_out_of_the_folder_is_not_read(tmp_path):
-    (tmp_path / "secret.txt").write_text(BERN_TEXT)
-    folder = tmp_path / "bern-barcelona"
-    folder.mkdir()
-    (folder / "Data_F_Ind0001.txt").symlink_to(tmp_path / "secret.txt")
-    with pytest.raises(RecordingError, match=r"'Data_F_Ind0001.txt' leads out") as raised:
-        open_first(tmp_path)
-    assert str(tmp_path) not in str(raised.value)
-
-
-def test_reading_a_zip_writes_nothing(tmp_path):
-    make_zip(
-        tmp_path, members={"deep/er/Data_F_Ind0001.txt": BERN_TEXT, "__MACOSX/._Data_F_Ind0001.txt": "x"}
-    )
-    with open_first(tmp_path):
-        assert [item.name for item in tmp_path.rglob("*")] == ["Data_F_50.zip"]
-    texts, doubled = find_texts(tmp_path, re.compile(r"Data_.*\.txt"))
-    assert (list(texts), doubled) == (["DATA_F_IND0001"], [])
 
 
 # --- the tables of files
@@ -458,26 +405,22 @@ def toy_channels(**changes):
 
 
 def test_only_patients_with_soz_labels_are_counted_where_they_are_known():
-    nih, umh = summarise_centres(toy_channels()).table.to_dict("records")
+    nih, umh = summarise_centres(toy_channels())[0].to_dict("records")
     assert (nih["centre"], nih["patients"], nih["soz_patients"]) == ("NIH", 2, 1)
     assert (nih["runs"], nih["channels"], nih["series"], nih["soz_share"]) == (1, 4, 2, 0.5)
     assert (nih["type"], nih["rate"], nih["outcomes"]) == ("ECoG", "500 to 1000", "F 1, S 1")
     assert (umh["centre"], umh["patients"], umh["soz_patients"], umh["series"]) == ("UMH (umf)", 1, 0, 0)
     assert np.isnan(umh["soz_share"])
     assert (umh["type"], umh["rate"], umh["paper"]) == ("sEEG", "999.9", "5 / 1 / 129 / 25.58%")
-
-
-def test_without_soz_labels_their_columns_are_empty_and_a_note_says_why():
-    summary = summarise_centres(toy_channels(label=None))
-    assert summary.table["soz_patients"].isna().all()
-    assert summary.table["soz_share"].isna().all()
-    assert summary.table["series"].tolist() == [3, 1]
-    assert "sourcedata/clinical_data_summary.xlsx, which is not there" in summary.notes[0]
+    table, note = summarise_centres(toy_channels(label=None))
+    assert table[["soz_patients", "soz_share"]].isna().all(axis=None)
+    assert table["series"].tolist() == [3, 1]
+    assert "sourcedata/clinical_data_summary.xlsx, which is not there" in note
 
 
 def test_the_centres_of_the_real_sidecars_are_counted_right(shared_data):
     pytest.importorskip("mne_bids")
-    table = DATASETS["ds003029"].summary(shared_data / "ds003029").table.set_index("centre")
+    table = summarise_centres(bids_table(shared_data / "ds003029"))[0].set_index("centre")
     assert table.index.tolist() == list(PAPER)
     assert table["patients"].to_dict() == {centre: numbers[0] for centre, numbers in PAPER.items()}
     assert table["runs"].sum() == 106
@@ -496,22 +439,6 @@ def test_the_centres_of_the_real_sidecars_are_counted_right(shared_data):
     assert table.loc["UMMC", "rate"] == "249.9 to 999.4"
     assert table.loc["UMH (umf)", "type"] == "ECoG, sEEG"
     assert table.loc["JHH", "outcomes"] == "F 3, NR 3, S 1"
-
-
-def test_a_plan_is_summed_up(shared_data):
-    facts = summarise_plan(plan_dataset("watch", root=shared_data))
-    assert facts == {
-        "series": 140,
-        "classes": dict.fromkeys(("ABD", "ER", "FEL", "IR", "PEN", "ROW", "TRAP"), 20),
-        "variates": [6],
-        "rates": [50.0],
-        "shortest": 947,
-        "median": 1769.5,
-        "longest": 2618,
-        "group_by": "patient",
-        "groups": 10,
-        "absent": 0,
-    }
 
 
 # --- on the command line
@@ -563,7 +490,9 @@ def test_the_summary_of_another_dataset_has_its_numbers(shared_data):
     assert "watch: 140 series of 6 variates" in output
     assert "947 to 2618 samples, median 1769.5" in output
     assert "10, by patient" in output
-    assert json.loads(run("summary", "sample", "--json").output)["classes"] == {"AF": 200, "normal": 200}
+    facts = json.loads(run("summary", "watch", "--root", shared_data, "--json").output)
+    assert facts["classes"] == dict.fromkeys(("ABD", "ER", "FEL", "IR", "PEN", "ROW", "TRAP"), 20)
+    assert (facts["rates"], facts["variates"], facts["absent"]) == ([50.0], [6], 0)
 
 
 def test_a_dataset_that_cannot_be_fetched_says_where_it_comes_from(tmp_path):

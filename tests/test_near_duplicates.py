@@ -5,10 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.signal import resample_poly
 
-from raxss.data.leakage import audit_split
 from raxss.data.near_duplicates import find_near_duplicates, resampled_similarity
-from raxss.data.series import Series, SeriesCollection
-from raxss.data.splits import Split
+from raxss.data.series import Series
 from test_leakage import pooled
 
 
@@ -76,24 +74,6 @@ def test_a_copy_is_found_where_one_variate_is_mains_only(rng):
     both = np.stack([rng.normal(size=1500).cumsum(), np.sin(0.3 * np.arange(1500))])
     copies = find_near_duplicates([Series(both[::-1]), Series(3 * both[::-1][:, 200:])], [0, 1])
     assert found(copies) == [(0, 1, "stretch")]
-
-
-def test_duplicates_within_a_part_are_a_note(rng):
-    noise = rng.normal(size=(20, 500))
-    noise[3] = noise[4]
-    collection = SeriesCollection(Series(item, label=k % 2, name=f"s{k}") for k, item in enumerate(noise))
-    split = Split(
-        train=np.arange(12),
-        validation=np.arange(12, 15),
-        test=np.arange(15, 20),
-        by="channel",
-        leaky=False,
-        seed=0,
-        fractions=(0.6, 0.15, 0.25),
-    )
-    audit = audit_split(collection, split)
-    assert audit.clean
-    assert any("'s3 = s4'" in finding.message for finding in audit.findings)
 
 
 def test_a_copy_is_found_beside_gaps(rng):

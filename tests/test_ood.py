@@ -13,7 +13,6 @@ from scipy.signal import welch
 
 from raxss import RAxSSClassifier, Series
 from raxss.data.datasets import load_dataset, load_sample
-from raxss.errors import RateMismatchError
 from raxss.uncertainty.ood import EDGES, N_BANDS, OODDetector, RobustDistribution, spectrum_shares
 from toys import SMALL, waves
 
@@ -156,23 +155,6 @@ def test_a_model_warns_of_what_it_has_not_learned_from(fitted, series, rng):
     assert any("spectrum is unlike" in note for note in fitted.explain(noise).warnings)
     long = Series(np.tile(series[0].samples, 9), rate=10.0)
     assert any("longer than any" in note for note in fitted.explain(long).warnings)
-
-
-def test_a_model_of_ieeg_warns_of_ecg_and_a_model_of_ecg_of_ieeg(rng):
-    quick = {"window_length": 512, "stride": 2048, "max_epochs": 1, "random_state": 0, "device": "cpu"}
-    ieeg = ieeg_like(rng, 40)
-    ecg = [replace(item, rate=512.0) for item in load_sample()[:80]]  # so that the rate gives nothing away
-    labels = [item.label for item in ecg]
-    of_ieeg = RAxSSClassifier("dlinear", **quick).fit(ieeg)
-    of_ecg = RAxSSClassifier("dlinear", **quick).fit(ecg, labels)
-    for model, foreign in ((of_ieeg, ecg[:10]), (of_ecg, ieeg[:10])):
-        warned = [any("unlike" in note for note in item.warnings) for item in model.explain_each(foreign)]
-        assert np.mean(warned) >= 0.8
-        assert [
-            any("unlike" in note for note in item.notes) for item in model.score_series(foreign)
-        ] == warned
-    with pytest.raises(RateMismatchError, match="rate of 300 Hz, but the model was fitted at 512 Hz"):
-        of_ieeg.explain(load_sample()[0])
 
 
 def test_supports_are_those_of_prediction_and_are_not_compared_under_other_settings(fitted, series):

@@ -94,26 +94,6 @@ def test_a_gap_ends_a_segment_and_is_never_glued(tmp_path, suffix):
         read_series(path, segment=3)
 
 
-def test_one_long_bdf_record_is_read_in_small_parts(tmp_path, monkeypatch):
-    """edfio would decode all of a record for each of its blocks."""
-    signals = [replace(edf.BDF_TWO[0], n=50_000, seed=k) for k in range(3)]
-    monkeypatch.setattr("raxss.data.formats.edf.reading.BLOCK_BYTES", 2**14)
-    path = written(tmp_path, edf.bdf(signals=signals, seconds="50", n_records=1))
-    sizes = []
-    with open_recording(path) as recording:
-        decode = recording._edfio.read_bdf
-
-        def measured(raw, **options):
-            sizes.append(len(raw))
-            return decode(raw, **options)
-
-        monkeypatch.setattr(recording._edfio, "read_bdf", measured)
-        read = recording.read([2, 0], start=123, stop=49_321)
-    for row, signal in zip(read, (signals[2], signals[0]), strict=True):
-        assert_allclose(row, signal.physical(1)[123:49_321], rtol=1e-9, atol=1e-9)
-    assert 0 < max(sizes) < 2**13
-
-
 def test_what_edfio_and_mne_write_is_read_back(tmp_path, rng):
     import edfio
     import mne
@@ -134,11 +114,29 @@ def test_what_edfio_and_mne_write_is_read_back(tmp_path, rng):
             assert_allclose(recording.read([0, 1, 2]), samples, atol=step)
 
 
+@both_families
+def test_samples_are_bit_for_bit_those_of_edfio(tmp_path, suffix, rng):
+    import edfio
+
+    family, most = suffix.upper(), 2**15 if suffix == "edf" else 2**23
+    read, factors = getattr(edfio, f"read_{suffix}"), {"uV": 1.0, "mV": 1e3, "V": 1e6, "%": 1.0}
+    for seed in range(20):
+        signals = []
+        for unit in factors:
+            low, high = np.sort(rng.choice(2 * most, 2, replace=False)) - most
+            pmin, pmax = (f"{value:.4f}"[:8] for value in rng.normal(size=2) * 10.0 ** rng.integers(0, 4))
+            limits = {"pmin": pmin, "pmax": pmax, "dmin": str(low), "dmax": str(high)}
+            signals.append(edf.Signal(unit, unit, **limits, low=-most, high=most, seed=seed, n=90 + seed))
+        path = written(tmp_path, edf.File(signals=signals, family=family))
+        with open_recording(path) as recording:
+            for place, theirs in enumerate(read(path).signals):
+                expected = theirs.data * factors[signals[place].unit]
+                assert_array_equal(recording.read([place])[0], expected)
+
+
 def peak_of(script):
     """What a script prints: kilobytes that it took at its peak, and perhaps more."""
-    script = (
-        f"{PEAK}\nimport time\nfrom raxss.data.formats.opening import open_recording\nimport edfio\n{script}"
-    )
+    script = f"{PEAK}\nimport time\nfrom raxss.data.formats.opening import open_recording\n{script}"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return [float(number) for number in found.stdout.split()]
 

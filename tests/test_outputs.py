@@ -345,7 +345,7 @@ def fit_in_rounds(root, n_rounds, barrier, found, who):
         barrier.wait(120)
         arguments = [
             "fit", root / "manifest.csv", "--out", root / f"model-{number}", "--window-length", 128, "--stride", 64,
-            "--max-epochs", 1, "--device", "cpu", "--seed", who,
+            "--max-epochs", 1, "--device", "cpu", "--seed", who, "--config", root / "small.toml",
         ]  # fmt: skip
         done = CliRunner().invoke(app, [str(argument) for argument in arguments])
         found.put((number, {who: "done" if done.exit_code == 0 else str(done.exception)}))
@@ -365,6 +365,7 @@ def test_two_fits_of_one_model_at_once(tmp_path, n_rounds):
     from raxss.data.datasets import load_synthetic
 
     write_manifest(tmp_path, load_synthetic(8))
+    (tmp_path / "small.toml").write_text('[backbone]\nbackbone = "dlinear"\n')
     outcomes = rounds_of(fit_in_rounds, n_rounds, tmp_path, n_rounds)
     for number, some in enumerate(outcomes):
         (winner,) = [who for who, outcome in some.items() if outcome == "done"]
@@ -372,7 +373,7 @@ def test_two_fits_of_one_model_at_once(tmp_path, n_rounds):
         assert re.search(error, some[1 - winner]), some
         assert RAxSSClassifier.from_pretrained(tmp_path / f"model-{number}").seed_ == winner
     left = [name for name in names(tmp_path) if not name.endswith(".npz")]
-    assert left == sorted(["manifest.csv", *(f"model-{number}" for number in range(n_rounds))])
+    assert left == sorted(["manifest.csv", "small.toml", *(f"model-{number}" for number in range(n_rounds))])
     met = sum("being written" in outcome for some in outcomes for outcome in some.values())
     assert met > (25 if n_rounds == 30 else 0)
 

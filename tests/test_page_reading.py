@@ -6,7 +6,7 @@ import zlib
 import numpy as np
 import pytest
 
-from pages import CONTACTS, FACTS, assert_quiet, evidence_of, opened, recording, rows, shown_page, signal
+from pages import CONTACTS, FACTS, evidence_of, recording, rows, shown_page, signal
 from raxss import Series
 from raxss.explain import report_of
 
@@ -58,26 +58,23 @@ def test_beside_the_means_stands_what_the_chosen_window_says_by_itself(page, nig
     assert page.locator(".legend").text_content().startswith("p(soz), mean of the windows over each moment")
 
 
-def test_where_windows_do_not_overlap_the_strips_are_said_to_be_of_one_window(browser, tmp_path):
-    page = opened(browser, tmp_path, recording(["A1"], window_length=64, stride=64))
+def test_where_windows_do_not_overlap_the_strips_are_said_to_be_of_one_window(show):
+    page = show(recording(["A1"], window_length=64, stride=64))
     assert "those of the window at each moment" in page.locator(".trace .strips").text_content()
-    page.close()
 
 
-def test_warnings_are_counted_beside_the_score_and_listed_below(browser, tmp_path):
+def test_warnings_are_counted_beside_the_score_and_listed_below(show):
     (item,) = recording(["A1"], n_samples=1500)
     item.warnings[:] = ["the first", "the second"]
-    page = opened(browser, tmp_path, item)
+    page = show(item)
     warnings = page.locator(".title").get_by_role("button", name="⚠ 2 warnings")
     assert warnings.get_attribute("title") == "the first\nthe second"
     warnings.click()
     box = page.locator(".warnings li").first.bounding_box()
     assert 0 < box["y"] < 900
-    page.close()
     item.warnings.clear()
-    page = opened(browser, tmp_path, item)
+    page = show(item)
     assert page.locator(".title .warned").count() == 0
-    page.close()
 
 
 # What the reader looks at stays ---------------------------------------------------------------------------
@@ -125,21 +122,20 @@ def test_a_click_on_a_name_of_the_overview_goes_to_the_strongest_window_of_the_c
     assert first <= best["start_s"] < best["end_s"] <= last
 
 
-def test_two_channels_of_one_contact_are_one_in_the_schematic_with_a_note(browser, tmp_path):
-    page = opened(browser, tmp_path, recording(["LA1-REF", "LA1-AVG", "LA2", "LA3"], n_samples=1000))
+def test_two_channels_of_one_contact_are_one_in_the_schematic_with_a_note(show):
+    page = show(recording(["LA1-REF", "LA1-AVG", "LA2", "LA3"], n_samples=1000))
     assert page.locator(".electrodes button").count() == 3
     assert "1 more channel is of a contact that is drawn already" in page.locator(".contacts").text_content()
-    page.close()
 
 
 # Texts that depend on the recording -----------------------------------------------------------------------
 
 
-def test_where_no_rate_is_known_nothing_is_in_seconds_and_a_page_shows_a_window(browser, tmp_path):
+def test_where_no_rate_is_known_nothing_is_in_seconds_and_a_page_shows_a_window(show):
     series = Series(signal(np.random.default_rng(5), 2000), 1.0, name="plain")
     evidence = evidence_of(series)
     window = evidence.top_windows(1).iloc[0]
-    page = opened(browser, tmp_path, evidence, model=FACTS)
+    page = show(evidence, model=FACTS)
     text = page.locator("#report").inner_text()
     assert re.findall(r"\d s\b", text) == []
     assert "2000 samples, rate unknown" in text
@@ -149,76 +145,67 @@ def test_where_no_rate_is_known_nothing_is_in_seconds_and_a_page_shows_a_window(
     assert last - first == 4 * 64
     offered = page.get_by_label("Page length").locator("option").all_text_contents()
     assert offered == ["64 samples", "128 samples", "256 samples", "640 samples", "all"]
-    assert_quiet(page)
-    page.close()
 
 
-def test_a_window_alone_is_said_to_decide_alone(browser, tmp_path):
-    page = opened(browser, tmp_path, evidence_of(Series(signal(np.random.default_rng(6), 40), 100.0)))
+def test_a_window_alone_is_said_to_decide_alone(show):
+    page = show(evidence_of(Series(signal(np.random.default_rng(6), 40), 100.0)))
     text = page.locator("#report").inner_text()
     assert rows(page, "windows")[0][3] == "–"  # nobody is like it, which is no support of 0
     assert "This window has no neighbour that could be laid over it." in text
     assert "One window decides alone, whatever the weights." in text
     assert "there is one window, and it is the score" in text
-    page.close()
 
 
-def test_a_gap_is_said_to_be_one(browser, tmp_path):
+def test_a_gap_is_said_to_be_one(show):
     samples = signal(np.random.default_rng(4), 3000)
     samples[0, 1100:1300] = np.nan
-    page = opened(browser, tmp_path, evidence_of(Series(samples, 100.0, gaps_marked=True)))
+    page = show(evidence_of(Series(samples, 100.0, gaps_marked=True)))
     caption = page.locator(".trace .signal")
     for _ in range(4):
         page.keyboard.press("ArrowLeft")
     assert "gap" not in caption.text_content()
     page.keyboard.press("ArrowRight")
     assert "Where no line is drawn the recording has a gap." in caption.text_content()
-    page.close()
 
 
-def test_filters_are_named_for_what_they_are(browser, tmp_path):
-    page = opened(browser, tmp_path, recording(["A1"], rate=200.0))
+def test_filters_are_named_for_what_they_are(show):
+    page = show(recording(["A1"], rate=200.0))
     caption = page.locator(".trace .signal")
     page.get_by_label("Notch").select_option("50 Hz")
     assert "Filtered for display: notch 50 Hz (Q 30), forwards and backwards" in caption.text_content()
     assert "Butterworth" not in caption.text_content()
     page.get_by_label("High-pass").select_option("1 Hz")
     assert "high-pass 1 Hz (Butterworth, 2nd order; −6 dB at the corner), notch 50" in caption.text_content()
-    page.close()
 
 
-def test_the_bank_of_one_channel_is_not_shown_as_that_of_all(browser, tmp_path):
+def test_the_bank_of_one_channel_is_not_shown_as_that_of_all(show):
     several = [*recording(["A1"], n_samples=3000), *recording(["A2"], n_samples=1000)]
-    page = opened(browser, tmp_path, several, model=FACTS)
+    page = show(several, model=FACTS)
     terms = page.locator(".made dt").all_text_contents()
     assert "bank" in terms
     assert not {"bank (s)", "bank (windows)"} & set(terms)
-    page.close()
-    page = opened(browser, tmp_path, recording(["A1"], bank="local", bank_size=50), model=FACTS)
+    page = show(recording(["A1"], bank="local", bank_size=50), model=FACTS)
     assert {"bank (s)", "bank (windows)"} <= set(page.locator(".made dt").all_text_contents())
-    page.close()
 
 
-def test_rounding_that_is_left_over_is_not_shown_as_a_number(browser, tmp_path):
-    page = opened(browser, tmp_path, evidence_of(Series(np.full(1500, 3.0), 100.0)))
+def test_rounding_that_is_left_over_is_not_shown_as_a_number(show):
+    page = show(evidence_of(Series(np.full(1500, 3.0), 100.0)))
     assert {row[5] for row in rows(page, "neighbors")} == {"0"}
     assert page.locator(".weights").last.text_content().endswith("All weights are equal.")
-    page.close()
 
 
 # On screens and on paper ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("width", [800, 1100, 1280, 1400, 1920])
-def test_no_table_is_cut_on_common_screens(browser, night, tmp_path, width):
-    page = browser.open(report_of(night, model=FACTS).save(tmp_path / "report.html"), width=width)
+def test_no_table_is_cut_on_common_screens(show, night, width):
+    page = show(report_of(night, model=FACTS), width=width)
     page.get_by_role("button", name="PD2", exact=True).click()
     for place in range(12):
         page.locator("table.windows button").nth(place).click()
         hidden = "boxes => boxes.map(one => one.scrollWidth - one.clientWidth)"
         assert page.locator(".list > div, div.channels").evaluate_all(hidden) == [0, 0, 0]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    page.close()
 
 
 def images_of(pdf):
@@ -247,13 +234,12 @@ def test_the_heat_map_is_on_paper_too(page, tmp_path):
     assert not page.locator("canvas.over").is_visible()
 
 
-def test_the_overview_of_many_channels_fits_one_sheet(browser, tmp_path):
+def test_the_overview_of_many_channels_fits_one_sheet(show):
     names = [f"G{number}" for number in range(1, 121)]
-    page = opened(browser, tmp_path, recording(names, n_samples=400))
+    page = show(recording(names, n_samples=400))
     page.emulate_media(media="print")
     page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
     assert page.locator(".all").bounding_box()["height"] < (297 - 27) / 25.4 * 96  # A4 less its margins
-    page.close()
 
 
 def test_it_prints_on_a4_with_its_note_and_without_controls(page, tmp_path):

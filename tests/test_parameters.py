@@ -1,13 +1,16 @@
-"""Parameters of the estimators: signature, docstring and settings say the same."""
+"""Parameters: signature, docstring and settings agree, for estimators and for all public functions and classes."""
 
 import dataclasses
+import importlib
 import inspect
+import pkgutil
 import re
 from typing import get_type_hints
 
 import pytest
 from sklearn.base import clone
 
+import raxss
 from raxss import Config, RAxSSClassifier
 from raxss.benchmark.baselines.forest import ForestClassifier
 from raxss.benchmark.baselines.mil import MILClassifier
@@ -35,11 +38,37 @@ def defaults_of(estimator):
     return {name: parameter.default for name, parameter in inspect.signature(estimator).parameters.items()}
 
 
-def documented(estimator):
-    """Names before each description of the section Parameters, in their order."""
-    section = re.search(r"Parameters\n-+\n(.*?)\n\n\w+\n-+\n", inspect.getdoc(estimator), re.S)[1]
-    heads = [line for line in section.splitlines() if line and not line.startswith(" ")]
-    return [name for line in heads for name in line.split(", ")]
+def documented(item):
+    """Names before each description of the section Parameters, in their order; None without such a section."""
+    text = inspect.getdoc(item) or ""
+    section = re.search(r"(?:^|\n)Parameters\n-+\n(.*?)(?:\n\n(?=\S)|\Z)", text, re.S)
+    heads = [line for line in section[1].splitlines() if re.match(r"\S", line)] if section else None
+    return heads and [name.lstrip("*") for line in heads for name in line.split(", ")]
+
+
+def callables():
+    """(path, function or class) of all that the modules of the package define, methods of classes included."""
+    for module in pkgutil.walk_packages(raxss.__path__, "raxss."):
+        if module.name.endswith("__main__"):
+            continue
+        for name, item in vars(importlib.import_module(module.name)).items():
+            if getattr(item, "__module__", None) == module.name and callable(item):
+                yield f"{module.name}.{name}", item
+                for own, method in vars(item).items() if inspect.isclass(item) else ():
+                    method = getattr(method, "__func__", method)
+                    if inspect.isfunction(method):
+                        yield f"{module.name}.{name}.{own}", method
+
+
+def test_every_documented_parameter_is_one_of_the_signature():
+    described = {path: (item, documented(item)) for path, item in callables()}
+    wrong = {
+        path: set(names) - set(inspect.signature(item).parameters)
+        for path, (item, names) in described.items()
+        if names
+    }
+    assert len(wrong) > 60
+    assert {path: names for path, names in wrong.items() if names} == {}
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)

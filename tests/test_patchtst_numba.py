@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from network_claims import sizes_of_terms
 from raxss.method.backbones import PatchTST
 from raxss.method.backbones import patchtst_numba as compiled
-from raxss.method.backbones.revin import RevIN
 
 
 def make(
@@ -49,22 +49,6 @@ def assert_near(
     assert error <= max(most, 4 * usual_error), (
         f"{name}: off by {error:.2e}, plain float32 by {usual_error:.2e}"
     )
-
-
-def sizes_of_terms(revin: nn.Module, standardised: Tensor) -> dict[str, float]:
-    """RevIN's gradients are sums over all samples that mostly cancel: what their terms add up to without signs.
-
-    How far rounding moves such a sum goes by that, not by what is left of it, and differs between processors.
-    """
-    if not isinstance(revin, RevIN):
-        return {}
-    with torch.no_grad():
-        before = (standardised - revin.offset) / revin.gain
-        of_variates = {"gain": standardised.grad * before, "offset": standardised.grad}
-        return {
-            f"revin.{name}": float(of_variate.abs().sum((0, 2)).max())
-            for name, of_variate in of_variates.items()
-        }
 
 
 SHAPES = [
@@ -233,21 +217,11 @@ def kept_shares(probability: float, n_windows: int = 60) -> np.ndarray:
             linear.weight.zero_()
             linear.bias.zero_()
         layer.value.bias.fill_(1.0)
-    from raxss.method.backbones import patchtst_kernels as kernels
-    from raxss.method.backbones.patchtst_parts import HEAD
-
-    sizes = compiled._sizes(network, n_windows)
-    tokens, heads, summed = (compiled._zeros(n_windows, sizes.per_window) for _ in range(3))
-    softmax, moments = (
-        compiled._zeros(n_windows, sizes.n_softmax),
-        compiled._zeros(n_windows, 2 * sizes.width),
-    )
-    dropout = compiled._dropout(probability, seed=11, stream=0)
-    norm = compiled._unchanged(sizes.width)
-    weights = compiled._layer_weights(layer)
-    padding = (sizes.n_tokens, sizes.real)
-    kernels.attend(0, n_windows, tokens, *norm, weights, dropout, *padding, heads, softmax, summed, moments)
-    return heads.reshape(n_windows, sizes.width, sizes.n_slots)[:, ::HEAD]
+    network.training = True  # dropout alone: the normalisation stays in evaluation
+    plan = compiled._plan(network, seed=11)
+    series, features = np.zeros((n_windows, 1024), np.float32), compiled._zeros(n_windows, 4096)
+    (computed,), _ = compiled._encoded(network, plan, series, features)
+    return computed.heads.reshape(n_windows, plan.layout.width, plan.layout.n_slots)[:, :: compiled.HEAD]
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.3, 0.75])

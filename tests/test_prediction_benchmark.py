@@ -1,13 +1,10 @@
 """The benchmark of prediction on sizes of seconds: that it measures what it says."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.prediction import network_flops, pooled_samples, recording
+from benchmarks.prediction import main, network_flops, pooled_samples, recording
 
 from raxss import Series
 from raxss.data.prepare.preprocessing import Preparation
@@ -38,9 +35,8 @@ def test_a_recording_comes_back_with_its_parts():
 
 @pytest.mark.parametrize("bank", ["local", "series"])
 def test_a_long_channel_runs_from_the_command_line(tmp_path, bank):
-    command = [sys.executable, "-m", "benchmarks.prediction", "long", "--device", "cpu", "--hours", "0.05"]
-    command += ["--bank", bank, "--bank-size", "100", "--json", str(tmp_path / "long.json")]
-    subprocess.run(command, check=True, capture_output=True, cwd=Path(__file__).parents[1])
+    command = ["long", "--device", "cpu", "--hours", "0.05", "--bank", bank, "--bank-size", "100"]
+    main([*command, "--json", str(tmp_path / "long.json")])
     found = json.loads((tmp_path / "long.json").read_text())["results"]
     assert found["n_windows"] == (14_999 - 1024) // 5 + 1
     assert (found["bank"], found["bank_windows"]) == (bank, 100 if bank == "local" else found["n_windows"])

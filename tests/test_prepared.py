@@ -315,22 +315,19 @@ def test_the_number_of_workers_changes_nothing(manifest, tmp_path):
     assert not list(tmp_path.glob("*preparing*"))
 
 
-def test_the_same_again_is_left_as_it_is(folder, manifest, caplog):
+def test_the_same_again_is_left_as_it_is_unless_it_was_changed(folder, manifest, caplog):
     before = {file: file.stat().st_mtime_ns for file in folder.rglob("*")}
     with caplog.at_level("INFO", "raxss"):
         assert prepare(plan_manifest(manifest), folder, PAPER) == folder
     assert "'out' holds just this already" in caplog.text
     assert {file: file.stat().st_mtime_ns for file in folder.rglob("*")} == before
     assert not folder.with_name("out.preparing").exists()
-
-
-def test_the_same_again_is_not_taken_for_granted(folder, manifest):
-    before = content_of(folder)
+    content = content_of(folder)
     flip(next((folder / "samples").iterdir()), 4321)
     with pytest.raises(RecordingError, match=r"was changed after it was written. Remove it, and prepare"):
         prepare(plan_manifest(manifest), folder, PAPER)
     prepare(plan_manifest(manifest), folder, PAPER, overwrite=True)
-    assert content_of(folder) == before
+    assert content_of(folder) == content
 
 
 def test_something_else_is_refused_without_overwrite(folder, manifest, tmp_path):

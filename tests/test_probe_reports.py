@@ -42,15 +42,18 @@ def scores(signal, seed):
     return np.stack([1 - p, p], axis=1)
 
 
+def questions_of(cross):
+    return [
+        {name: None if value != value else value for name, value in entry.items()}
+        for entry in cross.rows().to_dict("records")
+    ]
+
+
 def reweighed(signal_of, seed=1, validation_of=lambda question: {}, **about):
     """A fit whose answers are as good as a question deserves."""
-    questions = [
-        {name: None if value != value else value for name, value in entry.items()}
-        for entry in CROSS.rows().to_dict("records")
-    ]
     evaluations = tuple(
         Evaluation(settings=item, probabilities=scores(signal_of(item), seed), validation=validation_of(item))
-        for item in questions
+        for item in questions_of(CROSS)
     )
     return EvaluatedRun(result=cell(seed=seed, **about), evaluations=evaluations)
 
@@ -112,15 +115,11 @@ def test_each_difference_is_that_of_two_systems(planted, compared):
 
 def test_one_sample_and_one_window_of_exclusion_have_uniform_weights_of_their_own():
     cross = Cross(spaces=["signal"], exclusions=[1, 1.0], temperatures=[0.1], smoothings=[0.0])
-    questions = [
-        {name: None if value != value else value for name, value in item.items()}
-        for item in cross.rows().to_dict("records")
-    ]
     evaluations = tuple(
         Evaluation(
             settings=entry, probabilities=scores(0.2 if isinstance(entry["exclusion"], int) else 0.9, 1)
         )
-        for entry in questions
+        for entry in questions_of(cross)
     )
     table = tables_of([EvaluatedRun(result=cell(), evaluations=evaluations)])["comparisons"]
     assert set(table["exclusion"]) == {"1", "1.0"}

@@ -17,8 +17,9 @@ from torch import nn
 from typer.testing import CliRunner
 
 from raxss import RAxSSClassifier, Series, SeriesCollection
+from raxss.benchmark.analyses.analysis import of_kinds
 from raxss.benchmark.analyses.evaluation import EvaluatedRun, Evaluation, FittedModel
-from raxss.benchmark.analyses.probing import of_kinds, run_analysis
+from raxss.benchmark.analyses.probing import run_analysis
 from raxss.benchmark.analyses.reweighting import Cross, reweigh, weighed
 from raxss.benchmark.analyses.reweighting_analysis import Reweighting
 from raxss.benchmark.analyses.robustness import (

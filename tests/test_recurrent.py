@@ -35,15 +35,6 @@ def padded(series, length, fill=0.0):
     return batch, torch.tensor([item.shape[1] for item in series])
 
 
-# Shapes
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_series_may_be_longer_than_the_window_length(name):
-    network = build(name, window_length=64).eval()
-    assert torch.isfinite(network(torch.randn(2, 1, 1000))).all()
-
-
 # What they compute
 
 
@@ -141,14 +132,6 @@ def test_gradients_of_a_padded_batch_are_those_of_the_bare_series_summed(name):
     for key, named_parameter in network.named_parameters():
         bound = 1e-4 * float(named_parameter.grad.abs().max())
         torch.testing.assert_close(together[key], named_parameter.grad, rtol=0, atol=bound, msg=key)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_n_samples_of_all_samples_changes_nothing(name):
-    network, windows = rough(build(name)).eval(), torch.randn(3, 1, 500)
-    torch.testing.assert_close(
-        network(windows, torch.full((3,), 500)), network(windows), atol=1e-6, rtol=1e-5
-    )
 
 
 # Learning

@@ -24,7 +24,6 @@ from raxss._core.renames import (
     STUDY,
     VALUES,
     current_backbone,
-    current_columns,
     current_names,
     current_settings,
     former_settings,
@@ -301,14 +300,6 @@ def test_keys_of_config_json(monkeypatch, tmp_path):
     (old / "config.json").write_text(json.dumps(facts))
     with pytest.warns(Warning, match="not sealed|is called"), pytest.raises(ModelError, match="given twice"):
         RAxSSClassifier.from_pretrained(old)
-
-
-def test_columns(renamed):
-    table = pd.DataFrame({"mean_similarity": [0.5], "start": [3]})
-    with pytest.warns(DeprecationWarning, match="column 'mean_similarity' is called 'support'"):
-        assert list(current_columns(table)) == ["support", "start"]
-    assert list(current_columns(table, warn=False)) == ["support", "start"]
-    assert list(current_columns(table[["start"]])) == ["start"]
 
 
 def test_columns_of_evidence(rng, monkeypatch, tmp_path):

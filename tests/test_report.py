@@ -8,10 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from markdown_it import MarkdownIt
-from rich.console import Console
 from sklearn.metrics import f1_score
 
-from raxss.benchmark.live_table import LiveTable
 from raxss.benchmark.pages.files import read_table
 from raxss.benchmark.pages.markdown import plain
 from raxss.benchmark.pages.page import make_page
@@ -563,16 +561,3 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, rng):
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(OutputError, match="taken"):
         written(tmp_path / "taken", [cell(rng)])
-
-
-# While it runs ------------------------------------------------------------------------------------------------
-
-
-def test_the_live_table_shows_names_as_they_are():
-    progress = LiveTable("a [/x] b :smile:", {"[red]sss[/]": 2, "c [/y]": 1})
-    progress.count("c [/y]", failed=True)
-    console = Console(width=100)
-    with console.capture() as drawn:
-        console.print(progress._drawn())
-    for name in ("a [/x] b :smile:", "[red]sss[/]", "c [/y]", "0 of 3 done"):
-        assert name in drawn.get()

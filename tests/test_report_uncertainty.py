@@ -31,6 +31,11 @@ def model(series):
     return RAxSSClassifier(**SETTINGS, **settings).fit(series[:12], validation=series[12:])
 
 
+@pytest.fixture(scope="module")
+def plain(series):
+    return RAxSSClassifier(**SETTINGS).fit(series[:12], validation=series[12:])
+
+
 def test_the_data_of_a_report_has_both_numbers_the_interval_the_set_and_the_trial(model, series):
     report, evidence = model.report(series[0]), model.explain(series[0])
     (channel,) = report.contents["channels"]
@@ -61,15 +66,11 @@ def test_a_report_of_evidence_alone_has_no_trial(model, series):
 
 
 @pytest.mark.parametrize("calibrated", [True, False])
-def test_the_page_shows_interval_both_numbers_set_and_reliability(
-    browser, model, series, tmp_path, calibrated
-):
-    if not calibrated:
-        model = RAxSSClassifier(**SETTINGS).fit(series[:12], validation=series[12:])
+def test_the_page_shows_interval_both_numbers_set_and_reliability(show, model, plain, series, calibrated):
+    model = model if calibrated else plain
     longest = max(series, key=lambda item: item.n_samples)
     evidence = model.explain(longest)
-    model.report(longest).save(tmp_path / "report.html")
-    page = browser.open(tmp_path / "report.html")
+    page = show(model.report(longest))
     place = evidence.classes.index(evidence.predicted)
     assert f"{evidence.probability[place]:.3f}" in page.locator(".title .score").text_content()
     trust = page.locator("section.trust").text_content()
@@ -86,8 +87,6 @@ def test_the_page_shows_interval_both_numbers_set_and_reliability(
     assert tried.locator("circle").count() == sum(len(rows) for rows in tables.values())
     assert "24 validation series" in tried.text_content()
     assert f"{model.validation_report_.figures['uncalibrated']['brier']:.4f}" in tried.text_content()
-    assert_quiet(page)
-    page.close()
 
 
 VERDICT = {
@@ -149,13 +148,11 @@ def test_in_a_folder_of_reports_the_link_leads_out_of_it(model, series, tmp_path
 
 
 @pytest.mark.parametrize("link", ["javascript:alert(1)", "https://example.org", "//example.org", "a b"])
-def test_only_a_place_beside_the_report_becomes_a_link(browser, model, series, tmp_path, link):
+def test_only_a_place_beside_the_report_becomes_a_link(show, model, series, link):
     about = describe_model(model) | {"faithfulness": {**VERDICT, "link": link}}
-    report_of(model.explain(series[0]), model=about).save(tmp_path / "report.html")
-    page = browser.open(tmp_path / "report.html")
+    page = show(report_of(model.explain(series[0]), model=about))
     assert page.locator("section.faithful li").count() == 2
     assert page.locator("section.faithful a").count() == 0
-    page.close()
 
 
 def test_the_verdict_of_another_model_and_what_is_none_are_refused(model, tmp_path):
@@ -169,21 +166,18 @@ def test_the_verdict_of_another_model_and_what_is_none_are_refused(model, tmp_pa
             verdict_for_report(trust, weights_sha256=digest, beside=tmp_path)
 
 
-def test_the_abstain_band_is_where_sets_are_no_answers(browser, series, tmp_path):
+def test_the_abstain_band_is_where_sets_are_no_answers(show, plain, series):
     """By the threshold: of two classes, both are in the set between 1 - t and t."""
-    model = RAxSSClassifier(**SETTINGS, conformal_alpha=0.1).fit(series[:12], validation=series[12:])
     longest = max(series, key=lambda item: item.n_samples)
-    evidence = model.explain(longest)
+    evidence = plain.explain(longest)
     threshold = evidence.settings["conformal_threshold"]
-    assert threshold == model.validation_report_.threshold(0.1, calibrated=False)
+    assert threshold == plain.validation_report_.threshold(0.1, calibrated=False)
     low, high = sorted([threshold, 1 - threshold])
     for score in np.linspace(0, 1, 101):
         if min(abs(score - low), abs(score - high)) > 1e-9:
             inside = 1 - np.array([score, 1 - score]) <= threshold
             assert (inside.sum() != 1) == (low < score < high)
-    model.report(longest).save(tmp_path / "report.html")
-    page = browser.open(tmp_path / "report.html")
+    page = show(plain.report(longest))
     text = page.locator("section.trust").text_content()
     assert f"abstain band{low:.3f} to {high:.3f}" in text.replace("\xa0", " ")
     assert page.locator("section.trust rect.band").count() == 1
-    page.close()

@@ -13,6 +13,7 @@ import pytest
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 from typer.testing import CliRunner
 
+from raxss.benchmark.packed import runs_in
 from raxss.benchmark.rerun import Rerun, rerun
 from raxss.benchmark.result import RunResult
 from raxss.benchmark.study import Study
@@ -68,10 +69,18 @@ def digests(folder):
 
 
 def place_of(folder, system, seed):
-    (place,) = (
-        item for item in (folder / "cells").rglob(f"{system}-{seed}-*.json") if len(item.suffixes) == 1
-    )
+    (place,) = (item for item in runs_in(folder) if item.name.startswith(f"{system}-{seed}-"))
     return place
+
+
+def change_study(folder, old, new):
+    copy = folder / "study.toml"
+    copy.write_text(copy.read_text().replace(old, new, 1))
+
+
+def figures_of(folder):
+    """System, seed -> committed AUC."""
+    return pd.read_csv(folder / "results.csv").set_index(["system", "seed"])["auc"]
 
 
 def changed(folder, system, seed, figures):
@@ -88,7 +97,7 @@ def test_a_cell_comes_out_again_bit_for_bit_and_its_folder_stays_as_it_is(finish
     before = digests(finished)
     response = run(finished, system, 2)
     assert response.exit_code == 0, response.output
-    figure = pd.read_csv(finished / "results.csv").set_index(["system", "seed"]).loc[(system, 2), "auc"]
+    figure = figures_of(finished)[system, 2]
     assert f"  auc       {figure:14.10f}{figure:14.10f}\n" in response.output
     assert "the same to the last digit; probabilities are equal bit for bit." in response.output
     assert "then" not in response.output  # same versions, same device
@@ -97,9 +106,8 @@ def test_a_cell_comes_out_again_bit_for_bit_and_its_folder_stays_as_it_is(finish
 
 def test_a_number_in_the_table_that_its_predictions_do_not_give_is_caught(committed):
     changed(committed, "trees", 1, {"auc": 0.987654321})
-    with pytest.raises(
-        DataError, match=r"says auc = 0.987654321 of synthetic, trees, seed 1, but predictions"
-    ):
+    message = "says auc = 0.987654321 of synthetic, trees, seed 1, but predictions"
+    with pytest.raises(DataError, match=message):
         rerun(committed, "trees", 1, device="cpu")
 
 
@@ -129,7 +137,7 @@ def forged(folder, n_swapped):
 
 
 def test_a_figure_that_nobody_gets_again_ends_with_exit_code_1(committed):
-    auc = pd.read_csv(committed / "results.csv").set_index(["system", "seed"]).loc["trees", "auc"]
+    auc = figures_of(committed)["trees"]
     was = forged(committed, n_swapped=6)
     response = run(committed, "trees", 1)
     assert response.exit_code == 1, response.output
@@ -142,7 +150,7 @@ def test_a_figure_within_the_seeds_deviation_passes(committed):
     """As on another device; there the other seeds are what they are, and here they are made to differ."""
     was = forged(committed, n_swapped=1)
     changed(committed, "trees", 2, {"auc": 0.0})
-    auc = pd.read_csv(committed / "results.csv").set_index(["system", "seed"]).loc["trees", "auc"]
+    auc = figures_of(committed)["trees"]
     (again,) = rerun(committed, "trees", 1, device="cpu")
     assert again.deviation == pytest.approx(np.std([was, 0.0, auc[3]], ddof=1))
     assert not again.same
@@ -161,8 +169,7 @@ def test_of_one_seed_only_the_same_figure_passes():
 
 
 def test_the_committed_settings_win_over_todays_with_a_note(committed):
-    copy = committed / "study.toml"
-    copy.write_text(copy.read_text().replace("n_trees = 10", "n_trees = 11"))
+    change_study(committed, "n_trees = 10", "n_trees = 11")
     response = run(committed, "trees", 1)
     assert response.exit_code == 0, response.output
     assert "the study would set n_trees = 11 today; this fit has the committed 10" in response.output
@@ -179,8 +186,7 @@ def older(folder, system, change):
 
 def test_a_setting_that_is_newer_than_the_cell_has_its_neutral_value(committed):
     older(committed, "network", lambda settings: settings.pop("smoothing"))
-    copy = committed / "study.toml"
-    copy.write_text(copy.read_text().replace("batch_size = 256", "batch_size = 256\nsmoothing = 0.5"))
+    change_study(committed, "batch_size = 256", "batch_size = 256\nsmoothing = 0.5")
     response = run(committed, "network", 1)
     assert response.exit_code == 0, response.output
     assert "probabilities are equal bit for bit" in response.output
@@ -207,8 +213,7 @@ def test_what_differs_in_device_and_versions_is_reported(committed):
 
 
 def test_another_split_is_no_repetition(committed):
-    copy = committed / "study.toml"
-    copy.write_text(copy.read_text() + "\n[split]\nfractions = [0.5, 0.1, 0.4]\n")
+    change_study(committed, "[windows]", "[split]\nfractions = [0.5, 0.1, 0.4]\n[windows]")
     with pytest.raises(DataError, match="was tested on 8 series, and now on 16, not the same ones"):
         rerun(committed, "trees", 1, device="cpu")
 
@@ -235,8 +240,7 @@ def test_a_folder_without_its_study_requires_it(committed, tmp_path):
 
 
 def test_a_copy_with_absent_files_requires_the_original(committed):
-    copy = committed / "study.toml"
-    copy.write_text('extensions = ["network.py"]\n' + copy.read_text())
+    change_study(committed, "systems", 'extensions = ["network.py"]\nsystems')
     with pytest.raises(ConfigError, match=r"'network.py' is not there.*This is a copy.*--study"):
         rerun(committed, "trees", 1)
 

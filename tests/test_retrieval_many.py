@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from raxss.data.series import Series
 from raxss.errors import ConfigError, DataError
 from raxss.method.retrieval import on_torch
 from raxss.method.retrieval.cuda_layout import Shape, lay_out_on, too_much_for_it
 from raxss.method.retrieval.cuda_plan import plan
 from raxss.method.retrieval.front import plan_search, retrieve, retrieve_many
-from raxss.method.retrieval.on_cuda import read_keys, why_not
+from raxss.method.retrieval.kernels import read_keys
+from raxss.method.retrieval.on_cuda import why_not
 
 CPU = torch.device("cpu")
 LENGTHS = (1, 7, 32, 33, 40, 200, 777, 3000)
@@ -74,12 +74,6 @@ def test_features_of_too_few_series_are_refused(series):
         retrieve_many(series, window_length=32, features=[np.zeros((3, 2))])
 
 
-def test_a_bank_that_one_of_the_series_does_not_have_is_refused(rng):
-    some = [Series(rng.normal(size=60), name="long"), Series(rng.normal(size=50), name="short")]
-    with pytest.raises(ConfigError, match="bank names window 25, but the series has windows 0 to 18"):
-        retrieve_many(some, window_length=32, bank=[25])
-
-
 def test_no_series_give_no_lists():
     assert retrieve_many([], window_length=32) == []
 
@@ -113,20 +107,9 @@ def test_the_tables_of_the_launches_cover_every_row_and_every_column_in_reach(
             taken[target + begin : target + end] += 1
         assert taken.max() == 1  # no two anchors write to the same place
         assert tables.n_partial == len(tables.merges) == 0  # series that are together are not divided
-        for (
-            origin,
-            row,
-            n,
-            n_windows,
-            segment,
-            n_segments,
-            centre,
-            start,
-            low,
-            high,
-            column,
-            goes_to,
-        ) in tables.blocks.tolist():
+        for block in tables.blocks.tolist():
+            origin, row, n, n_windows, segment, n_segments, centre, *starts, goes_to = block
+            start, low, high, column = starts
             search = owner[origin]
             assert n_windows == search.n_windows
             assert goes_to < 0
@@ -258,7 +241,7 @@ def test_a_device_that_is_not_there_is_named(series):
 def test_keys_are_read_as_similarity_and_window():
     similarity, neighbors = np.full((1, 3), -np.inf), np.full((1, 3), -1)
     keys = np.array([[(2**31 << 29) + 2**29 - 1 - 7, (-(2**32) << 29) + 2**29 - 1, -(2**63)]])
-    read_keys(keys, similarity, neighbors)
+    read_keys(keys, 29, similarity, neighbors)
     np.testing.assert_array_equal(similarity, [[0.5, -1.0, -np.inf]])
     np.testing.assert_array_equal(neighbors, [[7, 0, -1]])
 

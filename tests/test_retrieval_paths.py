@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -565,33 +564,3 @@ def test_what_progress_raises_stops_every_thread(n_threads):
     assert stopped < 100 * n_threads
     time.sleep(0.05)
     assert len(rounds) == stopped
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("spread", [0, 50])
-def test_the_gpu_lists_what_the_cpu_lists(spread):
-    samples = np.random.default_rng(1).normal(size=(2, 20_000)).cumsum(axis=1) + 1e4
-    samples[0, 5000] = np.nan
-    samples[:, 9000:9800] = 1.0
-    chosen = {"window_length": 256, "stride": 5, "exclusion": 128, "spread": spread}
-    for measure in ("pearson", "cosine"):
-        item = retrieve(samples, measure=measure, **chosen)
-        other = retrieve(samples, measure=measure, device="cuda", **chosen)
-        assert_array_equal(item.flags, other.flags)
-        assert_allclose(item.similarity, other.similarity, atol=1e-9)
-        assert (item.neighbors != other.neighbors).mean() < 1e-4
-
-
-def test_a_search_of_features_is_prepared_like_a_search_of_windows():
-    chosen = {"measure": "cosine", "bank": np.array([2, 5]), "n_neighbors": 3, "exclusion": 7, "spread": 4}
-    signal = search_of(np.arange(30.0)[None] ** 2, window_length=4, stride=3, **chosen)
-    vectors = np.random.default_rng(0).normal(size=(signal.n_windows, 5))
-    search = search_features(vectors, signal, measure="cosine")
-    assert (
-        (search.gap, search.spread_gap, search.n_neighbors) == (signal.gap, signal.spread_gap, 3) == (3, 2, 3)
-    )
-    assert_array_equal(search.bank, [2, 5])
-    assert_allclose(
-        search.unit_windows(slice(None)), vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    )

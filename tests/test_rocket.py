@@ -128,23 +128,6 @@ def test_a_kernel_that_fits_nowhere_gives_zeros(rng):
     assert (found[:, 1::2][:, ~nowhere] != 0).all()
 
 
-def test_what_a_kernel_gives_by_hand():
-    """Seven taps two samples apart over 1, 2, ..., 20: the sum of weight times sample, plus the bias."""
-    weights = np.array([0, 0, 0, -1, 0, 0, 1], dtype=np.float32)
-    whole = {"lengths": 7, "dilations": 2, "paddings": 6, "n_channels": 1, "channels": 0}
-    kernels = Kernels(
-        weights=weights,
-        biases=np.array([-7.0], dtype=np.float32),
-        **{name: np.array([value], dtype=np.int32) for name, value in whole.items()},
-    )
-    samples = np.arange(1, 21, dtype=np.float32).reshape(1, 1, 20)
-    # The middle tap is at t, the last one at t + 6: (t + 6) - t - 7 for the first 14, then 0 - t - 7.
-    assert kernel_features(samples, kernels).tolist() == [[0.0, -1.0]]
-    # The other way round: t - (t + 6) - 7 for the first 14, then t - 0 - 7 with t from 15 to 20.
-    turned = kernels._replace(weights=-weights)
-    assert kernel_features(samples, turned).tolist() == [[pytest.approx(6 / 20), 13.0]]
-
-
 @pytest.mark.parametrize("shape", ["one variate", "several variates"])
 def test_features_do_not_depend_on_threads_neighbours_or_memory(rng, shape):
     samples, kernels = case(rng, shape, n_series=7)
@@ -190,7 +173,7 @@ def test_kernels_are_drawn_as_aeon_draws_them(n_variates):
     with _left_no_trace():
         from aeon.transformations.collection.convolution_based import _rocket
 
-        theirs = Kernels(*_rocket._generate_kernels(1001, 10_000, n_variates, 5))
+        theirs = Kernels(*_rocket._generate_kernels.py_func(1001, 10_000, n_variates, 5))
     ours = draw_kernels(1001, n_kernels=10_000, n_variates=n_variates, seed=5)
     for name, item in ours._asdict().items():
         other = getattr(theirs, name)

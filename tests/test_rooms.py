@@ -3,7 +3,6 @@
 import ast
 from pathlib import Path
 
-import pytest
 from scripts.measure_tree import classes_twice, cycles, imports, modules
 
 import raxss
@@ -42,8 +41,3 @@ def test_no_module_imports_the_root_of_the_package():
 
 def test_no_public_class_name_occurs_twice():
     assert classes_twice(MODULES) == []
-
-
-@pytest.mark.parametrize("name", ["estimator.py", "config.py", "evidence", "recordings", "study"])
-def test_moved_modules_left_no_file_behind(name):
-    assert not (ROOT / name).exists()

@@ -15,7 +15,7 @@ from numpy.testing import assert_array_equal
 from scipy.stats import chisquare
 
 from raxss.method import sampling
-from raxss.method.sampling import draw_probabilities, epoch_batches, epoch_order, epoch_orders, share_alone
+from raxss.method.sampling import epoch_batches, epoch_order, epoch_orders, share_alone
 
 pools = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10_000)), max_size=12)
 
@@ -51,19 +51,6 @@ def p_value(counts, law):
     return chisquare(seen, expected).pvalue
 
 
-@given(pool=pools, seed=st.integers(0, 2**32), epoch=st.integers(0, 500))
-def test_an_epoch_visits_every_window_once(pool, seed, epoch):
-    counts, lengths = [count for count, _ in pool], [length for _, length in pool]
-    order = epoch_order(counts, lengths, seed=seed, epoch=epoch)
-    assert sorted(order.tolist()) == list(range(sum(counts)))
-
-
-def test_the_first_series_is_drawn_in_proportion_to_its_length():
-    n_windows, n_samples = [4, 4, 4, 4], [100, 200, 300, 1400]
-    first = Counter(int(order[0]) // 4 for order in orders(n_windows, n_samples, 5000))
-    assert p_value(first, dict(enumerate(draw_probabilities(n_samples)))) > 0.001
-
-
 @pytest.mark.parametrize("n_samples", [[50, 20, 10], [10, 10, 200], [1, 1, 1]])
 def test_the_order_of_series_has_the_law_of_drawing_one_by_one(n_samples):
     n_windows = [2, 1, 3]
@@ -81,13 +68,6 @@ def test_within_a_series_every_order_of_windows_is_as_likely():
     )
     law = dict.fromkeys(permutations((2, 3, 4)), 1 / 6)
     assert p_value(within, law) > 0.001
-
-
-def test_windows_in_proportion_to_length_run_out_together():
-    """With stride 1 the batch is a fair draw from the pool of all windows, as in SSS."""
-    n_windows = np.array([2_000, 8_000])
-    half = epoch_order(n_windows, n_windows, seed=1, epoch=0)[:5_000]
-    assert (half < 2_000).mean() == pytest.approx(0.2, abs=0.02)
 
 
 def test_epochs_and_seeds_differ():

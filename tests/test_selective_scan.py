@@ -100,13 +100,6 @@ def test_a_decay_so_strong_that_nothing_is_kept_leaves_the_input_of_each_step():
     assert np.abs(found["A"]).max() < 1e-30
 
 
-def test_without_decay_the_state_is_the_cumulative_sum():
-    x = torch.randn(1, 5000, 16, generator=torch.Generator().manual_seed(0))
-    ones = torch.ones(1, 5000, 1)
-    y = selective_scan(x, torch.ones_like(x), torch.zeros(16, 1), ones, ones, torch.zeros(16))
-    np.testing.assert_allclose(y, x.double().cumsum(1), atol=1e-3)
-
-
 @pytest.mark.parametrize("log_keep", [-1e-7, -1e-5, -1e-3, -0.3])
 def test_errors_of_the_exponential_do_not_add_up_in_a_long_memory(log_keep):
     x, ones = torch.ones(1, 4000, 16), torch.ones(1, 4000, 1)
@@ -114,13 +107,6 @@ def test_errors_of_the_exponential_do_not_add_up_in_a_long_memory(log_keep):
     keep = np.exp(np.float64(np.float32(log_keep)))
     exact = (1 - keep ** np.arange(1, 4001)) / (1 - keep)  # a geometric series
     np.testing.assert_allclose(y[0, :, 3], exact, rtol=1e-4)
-
-
-def test_a_long_sequence_stays_within_1e_4_of_a_float64_loop():
-    inputs = [value.detach() for value in make(1, 4000, 2, 4)]
-    exact = naive.selective_scan(*(value.double().numpy() for value in inputs))
-    found = selective_scan(*inputs).numpy()
-    np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-4 * np.abs(exact).mean())
 
 
 # What it depends on
@@ -141,20 +127,6 @@ def test_bits_depend_neither_on_the_batch_nor_on_the_number_of_threads(n_threads
     for name, expected in single.items():
         np.testing.assert_array_equal(again[name], expected, err_msg=name)
     np.testing.assert_array_equal(alone[0], single["y"][3])
-
-
-def test_later_inputs_change_nothing_before_them():
-    x, *others = [value.detach() for value in make(2, 90, 16, 4)]
-    changed = x.clone()
-    changed[:, 70:] = 1e6
-    assert torch.equal(selective_scan(changed, *others)[:, :70], selective_scan(x, *others)[:, :70])
-
-
-def test_strided_inputs_give_the_same_as_contiguous_ones():
-    inputs = make(2, 20, 16, 4)
-    strided = [value.detach().transpose(0, -1).contiguous().transpose(0, -1) for value in inputs]
-    assert not strided[0].is_contiguous()
-    assert torch.equal(selective_scan(*strided), selective_scan(*inputs))
 
 
 def test_only_inputs_that_require_a_gradient_get_one():

@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 import safetensors
+from sklearn.utils.estimator_checks import check_estimator
 
 from memory import PEAK
 from raxss import RAxSSClassifier
@@ -22,6 +23,11 @@ def run(*arguments):
     return subprocess.run(
         [sys.executable, "-m", "raxss", *map(str, arguments)], check=True, capture_output=True
     )
+
+
+def test_the_defaults_pass_every_check_of_scikit_learn():
+    checks = check_estimator(RAxSSClassifier(device="cpu"), on_skip=None)
+    assert {check["status"] for check in checks} == {"passed"}
 
 
 def test_the_demo_reaches_an_auc_of_95_hundredths_on_records_it_never_saw(tmp_path):

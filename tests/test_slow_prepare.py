@@ -11,7 +11,7 @@ import pytest
 
 from raxss.data.prepare import read_prepared
 from test_prepared import content_of, write_recordings
-from test_prepared_resumed import killed_at, killed_while_working
+from test_prepared_resumed import PREPARE, killed_at, killed_while_working
 
 pytestmark = pytest.mark.slow
 
@@ -90,20 +90,7 @@ def test_a_kill_before_every_change_of_the_disk_leaves_nothing_torn(tmp_path):
 @pytest.mark.timeout(1200)
 def test_twenty_kills_at_random_moments_change_not_one_byte(tmp_path, rng):
     manifest = write_recordings(tmp_path / "data", 12, seconds=1200.0)
-    command = [
-        sys.executable,
-        "-X",
-        "faulthandler",
-        "-m",
-        "raxss",
-        "prepare",
-        str(manifest),
-        "--rate",
-        "90",
-        "--workers",
-        "2",
-        "--out",
-    ]
+    command = [*PREPARE, str(manifest), "--out"]
     subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
     whole, stages = content_of(tmp_path / "whole"), Counter()
     for number in range(20):

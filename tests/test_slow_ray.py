@@ -21,8 +21,7 @@ from raxss.errors import ConfigError
 from test_jobs import (
     Unreadable,
     environment,
-    killed_always,
-    killed_at_first,
+    killed,
     largest_eigenvalue,
     raises,
     runs_alone,
@@ -122,25 +121,18 @@ def test_ray_gives_what_one_process_gives_and_is_closed_to_others():
 
 
 def test_a_killed_worker_of_ray_costs_nothing_but_time_and_says_nothing(tmp_path, capfd):
-    found = dict(each_result(killed_at_first, [(tmp_path, item) for item in range(6)], **TWO))
-    assert found == {item: largest_eigenvalue(item) for item in range(6)}
-    assert len(list(tmp_path.glob("3-*"))) == 2
+    found = dict(each_result(killed, [(tmp_path, item) for item in range(6)], **TWO, retries=1))
+    assert found.pop(2).kind == "WorkerDied"
+    assert found == {item: largest_eigenvalue(item) for item in (0, 1, 3, 4, 5)}
+    assert [len(list(tmp_path.glob(f"{item}-*"))) for item in (2, 3)] == [2, 2]
     assert capfd.readouterr() == ("", "")
 
 
 def test_failures_on_ray_are_those_of_one_process(tmp_path):
-    places = [tmp_path / "raising", tmp_path / "killing"]
-    for place in places:
-        place.mkdir()
-    work = [(places[0], item) for item in range(4)]
+    work = [(tmp_path, item) for item in range(4)]
     alone, found = dict(each_result(raises, work)), dict(each_result(raises, work, **TWO))
     assert [str(found[item]) for item in range(4)] == [str(alone[item]) for item in range(4)]
-    assert len(list(places[0].iterdir())) == 8  # each once by either engine: what raises is not run again
-
-    found = dict(each_result(killed_always, [(places[1], item) for item in range(4)], **TWO, retries=1))
-    assert found.pop(2).kind == "WorkerDied"
-    assert found == {item: largest_eigenvalue(item) for item in (0, 1, 3)}
-    assert len(list(places[1].glob("2-*"))) == 2
+    assert len(list(tmp_path.iterdir())) == 8  # each once by either engine: what raises is not run again
 
 
 def test_workers_of_ray_have_the_threads_that_were_asked_for_and_cannot_read_everything():

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from raxss import RAxSSClassifier
 from raxss.data.leakage import read_fitted
-from raxss.data.splits import Split, split_series
-from raxss.errors import ModelError, RAxSSError, RecordingError
+from raxss.data.splits import split_series
+from raxss.errors import ModelError, RAxSSError
 from toys import SMALL, waves
 
 QUICK = {**SMALL, "max_epochs": 1, "stride": 200, "scaling": "train"}
@@ -113,12 +113,6 @@ def test_training_names_come_from_a_file(manifest, tmp_path):
     arguments = ("--split", file, "--training-names", tmp_path / "names.txt")
     leak = f"training-saw-test: 1 series of the test part are among the training names: {kept['test'][1]!r}"
     assert f"leak: {leak}" in raxss("audit-split", manifest, *arguments, code=1)
-
-
-def test_a_split_file_that_is_none_is_refused(tmp_path):
-    (tmp_path / "s.json").write_text("[1, 2]")
-    with pytest.raises(RecordingError, match=r"'s.json': this is no split: its format is 'list'"):
-        Split.read(tmp_path / "s.json", ["a"])
 
 
 def test_weak_parts_are_warned_of_and_a_seed_below_zero_is_refused(manifest, tmp_path):

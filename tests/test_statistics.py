@@ -13,7 +13,6 @@ from raxss.benchmark.statistics import (
     critical_difference,
     difference,
     differences,
-    differences_from_chance,
     holm,
     intervals,
     mean_over_systems,
@@ -274,7 +273,7 @@ def test_the_difference_from_chance_is_that_from_a_system_that_always_says_the_s
     draws = resampled([*results, *same], n_resamples=500)
     columns = ["system", "difference", "low", "high", "p", "p_holm", "n_seeds", "n_groups"]
     expected = differences(draws, ["same"], ["auc"])[columns]
-    found = differences_from_chance([draw for draw in draws if draw.system != "same"])
+    found = differences([draw for draw in draws if draw.system != "same"], ["chance"], ["auc"])
     assert found["reference"].unique().tolist() == ["chance"]
     pd.testing.assert_frame_equal(found[columns], expected)
 

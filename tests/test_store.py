@@ -87,26 +87,6 @@ def test_json_that_is_no_part_is_damage(store, content):
     assert computed_once(store.path("a"), KEY, lambda: 5) == 5
 
 
-def test_a_block_that_fails_leaves_the_old_part(store):
-    store.write("a", KEY, {"rows": [1]})
-
-    def fail():
-        with store.file("a.json") as temporary:
-            temporary.write_text("half")
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        fail()
-    assert store.read("a", KEY)["rows"] == [1]
-    assert len(list(store.folder.iterdir())) == 1
-
-
-def test_a_value_that_is_no_json_leaves_no_part(store):
-    with pytest.raises(TypeError):
-        store.write("a", KEY, {"rows": object()})
-    assert list(store.folder.iterdir()) == []
-
-
 def test_an_unwritable_place_is_an_output_error_with_the_advice_of_the_store(tmp_path):
     (tmp_path / "file").write_text("in the way")
     for flushed in (True, False):

@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 import textwrap
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,13 +18,11 @@ from typer.testing import CliRunner
 
 from raxss._core.outputs import output_lock
 from raxss._core.store import seal_of
-from raxss.benchmark import live_table
-from raxss.benchmark.live_table import LiveTable
 from raxss.benchmark.packed import PACKED, facts_of, read_run, trials_in
 from raxss.benchmark.result import RunResult
 from raxss.benchmark.study import Study
 from raxss.benchmark.systems import SYSTEMS
-from raxss.benchmark.table import Work, best_of, run_table
+from raxss.benchmark.table import Work, best_of, fit_bars, run_table
 from raxss.cli import app
 from raxss.data.prepare.folder import FACTS
 from raxss.errors import DataError, MissingExtraError, OutputInUseError
@@ -108,7 +107,9 @@ def forget(name):
 def finished(tmp_path_factory):
     """What the command said, and the folder that it wrote; tests that change it take a copy."""
     folder = tmp_path_factory.mktemp("finished")
-    text = run(written(folder), "--out", folder / "out")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder.parent)  # paths count from the study, wherever the command is run
+        text = run(written(folder), "--out", folder / "out")
     forget("linear")
     return text, folder / "out"
 
@@ -142,6 +143,7 @@ def test_a_study_becomes_a_table(finished):
     # half of the test series are positive: calling all of them so is right half of the time
     trivial = [row for row in rows if row["system"] == "all-positive"]
     assert [(float(row["accuracy"]), round(float(row["f1"]), 4)) for row in trivial] == [(0.5, 0.6667)] * 3
+    assert {row["n_parameters"] for row in rows if row["system"] == "sss-linear"} == {"129"}  # 128 and a bias
     assert "A small comparison" in (out / "README.md").read_text()
 
 
@@ -459,79 +461,17 @@ def test_without_ray_the_way_to_install_it_is_given(study, tmp_path, monkeypatch
     assert not (tmp_path / "out").exists(), "told before data is prepared, which may take hours"
 
 
-NEW_BACKBONE = """
-    import torch
-    from torch import nn
-    from raxss.method.backbones import register_backbone
-
-    @register_backbone("spectrum")
-    class Spectrum(nn.Module):
-        '''A window's amplitude spectrum, and one hidden layer.'''
-
-        def __init__(self, n_variates, window_length, n_outputs, *, width=16):
-            super().__init__()
-            n_inputs = n_variates * (window_length // 2 + 1)
-            self.hidden = nn.Sequential(nn.BatchNorm1d(n_inputs), nn.Linear(n_inputs, width), nn.ReLU())
-            self.head = nn.Linear(width, n_outputs)
-
-        def features(self, windows):
-            return self.hidden(torch.fft.rfft(windows).abs().flatten(1))
-
-        def forward(self, windows):
-            return self.head(self.features(windows))
-"""
-NEW_STUDY = """
-    systems = ["raxss-spectrum", "sss-spectrum"]
-    seeds = [1]
-    extensions = ["spectrum.py"]
-    [dataset]
-    data = "synthetic"
-    [windows]
-    window_length = 128
-    stride = 64
-    [system.raxss-spectrum]
-    base = "raxss-pearson"
-    backbone = "spectrum"
-    max_epochs = 2
-    [system.sss-spectrum]
-    base = "sss"
-    backbone = "spectrum"
-    backbone_options = { width = 8 }
-    max_epochs = 2
-"""
-
-
-def test_a_new_network_of_a_few_lines_joins_a_study(tmp_path, monkeypatch):
-    code = textwrap.dedent(NEW_BACKBONE).strip()
-    assert len(code.splitlines()) < 30
-    (tmp_path / "spectrum.py").write_text(code)
-    (tmp_path / "study.toml").write_text(textwrap.dedent(NEW_STUDY))
-    monkeypatch.chdir(tmp_path.parent)  # paths count from the study, wherever the command is run
-    response = run(tmp_path / "study.toml", "--out", tmp_path / "out")
-    forget("spectrum")
-    assert response.exit_code == 0, response.output
-    rows = {row["system"]: row for row in rows_in(tmp_path / "out")}
-    # 65 frequencies: BatchNorm 2·65, hidden 65·w + w, head w + 1
-    assert int(rows["raxss-spectrum"]["n_parameters"]) == 130 + 66 * 16 + 17
-    assert int(rows["sss-spectrum"]["n_parameters"]) == 130 + 66 * 8 + 9
-
-
-def test_the_live_table_counts_and_estimates_the_time_left():
-    times = iter([0.0, 30.0])
-    progress = LiveTable("runs", {"sss": 4, "gru": 2}, {"sss": 1}, n_workers=2, now=lambda: next(times))
-    assert progress.summary() == "1 of 6 done, 2 running, 0 failed"
-    progress.count("sss")
-    progress.count("gru", failed=True)
-    assert progress.summary() == "2 of 6 done, 2 running, 1 failed, about 0:00:45 left"  # 3 more, 15 s each
-
-
-def test_the_live_table_is_drawn_on_a_terminal_and_nowhere_else(monkeypatch, capsys):
-    with LiveTable("cells", {"sss": 1}) as quiet:
-        quiet.count("sss")
-    assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr(live_table.sys.stderr, "isatty", lambda: True, raising=False)
-    with LiveTable("cells", {"sss [b]": 1}) as drawn:
-        drawn.count("sss [b]", failed=True)
-    response = capsys.readouterr()
-    assert response.out == ""
-    assert "0 of 1 done, 0 running, 1 failed" in response.err
+def test_bars_count_fits_by_system_on_a_terminal_and_nowhere_else(monkeypatch, capsys):
+    """Names are shown as they are, whatever rich takes for markup."""
+    name = "sss [/b] :smile:"
+    totals, before = Counter({name: 3, "gru": 1}), Counter({name: 1})
+    for is_terminal in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal, raising=False)  # noqa: B023
+        with fit_bars("runs", totals, before) as count:
+            count("gru", False)
+            count(name, True)
+        response = capsys.readouterr()
+        assert response.out == ""
+        lines = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", response.err).splitlines()
+        for text, n_done in (("runs", "3/4"), ("gru", "1/1"), (f"{name} (1 failed)", "2/3")):
+            assert any(text in line and n_done in line for line in lines) == is_terminal

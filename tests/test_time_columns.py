@@ -144,12 +144,3 @@ def test_what_pandas_writes_is_read_as_it_was_meant_or_refused(tmp_path, index, 
             read_series(tmp_path / "a.csv")
         return
     assert_array_equal(read_series(tmp_path / "a.csv").samples, SIGNAL)
-
-
-@pytest.mark.parametrize("line", ["1,2", "0,1", " 1 , 2 "])
-def test_a_header_that_counts_columns_is_not_read_as_a_sample(tmp_path, line):
-    path = written(tmp_path, line, *SIGNAL)
-    assert codes(path) == ["header-doubtful"]
-    as_samples = written(tmp_path, "1.0,2.0", *SIGNAL)
-    assert read_series(as_samples).n_samples == 601
-    assert read_series(written(tmp_path, "", *SIGNAL)).n_samples == 600

@@ -7,9 +7,7 @@ import naive_networks
 from network_claims import build, double, numpy_weights, seeded_on_one_thread, trained_a_little
 from raxss.method.backbones import timesnet
 from raxss.method.backbones.timesnet import (
-    Inception,
     TimesBlock,
-    convolve,
     fold,
     group_folds,
     strongest_periods,
@@ -44,25 +42,6 @@ def test_each_window_has_its_own_periods(rng):
     periods, weights = strongest_periods(double(waves), top_k=2)
     assert periods.tolist() == [[12, 30], [8, 40]]
     assert (weights[:, 0] > weights[:, 1]).all()
-
-
-@pytest.mark.parametrize(("length", "period"), [(12, 3), (13, 4), (5, 5), (7, 1), (6, 9)])
-def test_folding_puts_each_sample_below_the_one_a_period_before(rng, length, period):
-    samples = rng.normal(size=(length, 2))
-    assert_close(fold(double(samples)[None], period)[0], double(naive_networks.fold(samples, period)))
-
-
-def test_one_convolution_with_the_mean_kernel_is_the_mean_of_all_kernels(rng):
-    block = Inception(3, 2, n_kernels=4).double()
-    with torch.no_grad():
-        for bias in block.biases:
-            bias.normal_()
-    image = rng.normal(size=(3, 5, 9))
-    weights = {f"x.{name}": value for name, value in numpy_weights(block).items()}
-    assert_close(
-        convolve(double(image)[None], block.mean_kernel())[0].detach(),
-        double(naive_networks.inception(image, weights, "x")),
-    )
 
 
 @pytest.mark.parametrize("amplitude", [0.1, 10.0])  # all periods count, or the first alone

@@ -13,7 +13,8 @@ import naive
 from raxss import Series
 from raxss._core import memory
 from raxss._core.memory import available_bytes
-from raxss.errors import DataError, ModelError, TrainingError
+from raxss.errors import DataError, TrainingError
+from raxss.method.augmentation import AugmentationConfig
 from raxss.method.backbones import build_backbone
 from raxss.method.sampling import epoch_order
 from raxss.method.training import step_memory
@@ -24,9 +25,11 @@ from raxss.method.training.loop import fit_temperature, pool_posteriors, train, 
 from raxss.method.training.step import Learner, autocast_type, batch_loss, learning_rate, step_for
 from raxss.method.training.step_memory import check_step_memory, step_bytes
 from raxss.method.training.window_pool import WindowPool
-from toys import assert_same_bits, training_plan, weights_of
+from toys import Greedy, assert_same_bits, training_plan, weights_of
 
 LENGTH, STRIDE = 16, 4
+KINDS = {"flip": 0.5, "reverse": 0.5, "gain": 0.3, "noise": 0.1, "stretch": 0.3, "mask": 0.4, "drop": 0.3}
+AUGMENTATION = AugmentationConfig(**KINDS, mirror=[0])  # of one variate, so that there is none to rotate
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
@@ -172,6 +175,7 @@ def test_training_lowers_the_loss_and_learns_the_toy_task(rng):
         {"series_loss_weight": 0.0},
         {"series_loss_weight": 1.0},
         {"validate_every": 2, "chooses_epoch": False, "update_batch_norm": True},
+        {"augmentation": AUGMENTATION},
     ],
 )
 def test_a_run_that_was_killed_and_resumed_ends_bit_for_bit_where_it_would_have(
@@ -277,15 +281,6 @@ def test_training_ends_below_the_stop_loss(rng):
     assert trained.best_epoch == len(losses)  # scored although its turn had not come
 
 
-def test_a_checkpoint_of_other_settings_is_refused_by_its_fingerprint(rng, tmp_path):
-    path, pool = tmp_path / "a.checkpoint", toy_pool(rng)
-    run(toy_learner(), pool, fingerprint="first", checkpoint=path, max_epochs=1)
-    before = path.read_bytes()
-    with pytest.raises(ModelError, match=r"a\.checkpoint.*'first'.*'second'"):
-        run(toy_learner(), pool, fingerprint="second", checkpoint=path, resume=True, max_epochs=1)
-    assert path.read_bytes() == before
-
-
 def test_the_learned_temperature_moves_with_the_series_loss_only(rng):
     pool = toy_pool(rng)
     for series_loss_weight, moves in ((1.0, True), (0.0, False)):
@@ -346,17 +341,6 @@ def test_mixed_precision_is_for_gpus_unless_requested(rng):
     assert math.isfinite(loss)
 
 
-def test_checkpoints_appear_after_every_epoch(rng, tmp_path):
-    path, seen = tmp_path / "run.checkpoint", []
-
-    class Looker(Watcher):
-        def on_epoch_end(self, record):
-            seen.append((record["epoch"], [file.name for file in tmp_path.iterdir()]))
-
-    run(toy_learner(), toy_pool(rng), max_epochs=3, checkpoint=path, callbacks=[Looker()])
-    assert seen == [(epoch, ["run.checkpoint"]) for epoch in (1, 2, 3)]
-
-
 def test_an_epoch_takes_the_batches_of_alg_1_one_after_the_other(rng):
     """Against a loop that is written out: draw, gather by slicing, one step of Adam."""
     pool, config = toy_pool(rng), training_plan(batch_size=50, series_loss_weight=1.0, lr=1e-2)
@@ -393,15 +377,6 @@ def test_an_epoch_takes_the_batches_of_alg_1_one_after_the_other(rng):
     assert loss == pytest.approx(torch.stack(losses).mean().item(), abs=1e-6)
     for parameter, other in zip(learner.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(parameter, other, atol=1e-6, rtol=1e-5)
-
-
-def test_taken_windows_come_with_what_belongs_to_them(rng):
-    pool = toy_pool(rng)
-    picked = torch.tensor([len(pool) - 1, 0, 7])
-    batch = pool.take(picked)
-    assert torch.equal(batch.windows, pool.gather(picked))
-    for name in ("series", "starts", "influence", "flat"):
-        assert torch.equal(getattr(batch, name), getattr(pool, name)[[len(pool) - 1, 0, 7]]), name
 
 
 def test_passes_over_a_pool_hold_so_many_samples_however_long_the_windows(rng, monkeypatch):
@@ -515,21 +490,8 @@ def test_a_pool_that_no_memory_bears_is_refused_with_its_size(rng, monkeypatch):
     assert len(toy_pool(np.random.default_rng(69421))) == len(pool)
 
 
-class Greedy(nn.Module):
-    """Allocates a petabyte when it is trained on a whole batch."""
-
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(LENGTH, 1)
-
-    def forward(self, windows):
-        if len(windows) == 48:
-            torch.empty(10**15, dtype=torch.uint8)
-        return self.head(windows[:, 0])
-
-
 def test_memory_that_ends_in_a_step_is_an_error_that_names_the_batch_size(rng):
-    learner, watcher = Learner(Greedy(), temperature=0.1, learned=False), Watcher()
+    learner, watcher = Learner(Greedy(LENGTH), temperature=0.1, learned=False), Watcher()
     with pytest.raises(TrainingError, match=r"memory of this machine .* batch_size=48 .*1000000000000000"):
         run(learner, toy_pool(rng), batch_size=48, callbacks=[watcher])
     assert watcher.ended
@@ -540,6 +502,6 @@ def test_another_error_of_the_network_passes_as_it_is(rng):
         def forward(self, windows):
             return super().forward(windows if len(windows) > 20 else windows[..., 1:])
 
-    learner = Learner(Wrong(), temperature=0.1, learned=False)
+    learner = Learner(Wrong(LENGTH), temperature=0.1, learned=False)
     with pytest.raises(RuntimeError, match="mat1 and mat2 shapes"):
         run(learner, toy_pool(rng), batch_size=20)

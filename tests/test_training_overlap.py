@@ -133,6 +133,8 @@ def record(noise):
 def test_whole_series_are_recognised_by_their_samples_alone(noise, record):
     again = [Series(item, rate=7.0, name=f"other {place}", group=3) for place, item in enumerate(noise)]
     assert [record.state(item) for item in again] == [TRAINING] * 3 + [VALIDATION] + [NO] * 2
+    item = Series([1.0, 2.0, 1e300])  # in both parts; beyond float32, without a warning
+    assert TrainingRecord.of(kept_of_training([item, item], np.array([1]))).state(item) == TRAINING
 
 
 @pytest.mark.parametrize(
@@ -182,11 +184,6 @@ def test_what_is_alike_without_being_a_copy_is_not_recognised():
         kept = TrainingRecord.of(kept_of_training([Series(learned)], np.zeros(0, dtype=np.int64)))
         assert kept.state(Series(learned)) == TRAINING
         assert kept.state(Series(other)) == NO
-
-
-def test_a_series_that_is_in_both_parts_counts_as_training():
-    item = Series([1.0, 2.0, 1e300])  # beyond float32, without a warning
-    assert TrainingRecord.of(kept_of_training([item, item], np.array([1]))).state(item) == TRAINING
 
 
 def test_the_digest_is_the_one_that_models_have_kept_until_now():
@@ -327,11 +324,6 @@ def test_explain_marks_exactly_the_trained_channels_in_report_json_and_terminal(
         assert json.loads(file.read_text())["seen_in_training"] == state
 
 
-def test_the_one_table_of_all_series_marks_them(model, renamed, tmp_path):
-    raxss("explain", model, renamed, "--one-table", "--out", tmp_path / "t", "--device", "cpu")
-    assert pd.read_parquet(tmp_path / "t" / "summary.parquet")["seen_in_training"].tolist() == TRUTH
-
-
 def test_bids_derivatives_mark_and_describe_them_and_stay_valid(model, root, tmp_path):
     place = tmp_path / "derivatives"
     printed = raxss("explain", model, root, "--bids-derivatives", place, "--device", "cpu")
@@ -359,6 +351,8 @@ def test_what_older_models_did_not_keep_is_unknown(older, renamed, root, tmp_pat
     contents = Report.read(tmp_path / "r.html").contents
     assert contents["seen_in_training"].startswith(sentence.format("channels"))
     assert [content["seen_in_training"] for content in contents["channels"]] == states
+    raxss("explain", older / name, renamed, "--one-table", "--out", tmp_path / "one", *device)
+    assert pd.read_parquet(tmp_path / "one" / "summary.parquet")["seen_in_training"].tolist() == states
     raxss("explain", older / name, root, "--bids-derivatives", tmp_path / "d", *device)
     table = pd.read_csv(next((tmp_path / "d").rglob("*_channels.tsv")), sep="\t")
     assert table["seen_in_training"].tolist() == states

@@ -25,13 +25,13 @@ TINY = """
     data = "synthetic"
     [windows]
     window_length = 128
-    stride = 128
+    stride = 192
     [system.narrow-uniform]
     base = "narrow"
     weighting = "uniform"
     [system.narrow]
     base = "recommended"
-    backbone_options = { width = 4 }
+    backbone_options = { width = 1 }
     [system.short]
     base = "recommended"
     window_length = 64
@@ -39,7 +39,7 @@ TINY = """
     [system.recommended]
     max_epochs = 1
     batch_size = 256
-    backbone_options = { dropout = 0.1 }
+    backbone_options = { dropout = 0.1, width = 2 }
     [system.trees]
     base = "features-forest"
     n_trees = 10
@@ -61,7 +61,7 @@ def parameters(study, name):
 def test_a_variant_has_its_bases_settings_wherever_in_the_file_they_stand():
     study = study_of(TINY)
     narrow, uniform = (parameters(study, name) for name in ("narrow", "narrow-uniform"))
-    assert narrow["backbone_options"] == {"dropout": 0.1, "width": 4}
+    assert narrow["backbone_options"] == {"dropout": 0.1, "width": 1}
     assert (narrow["max_epochs"], narrow["batch_size"], narrow["weighting"]) == (1, 256, "support")
     assert {name for name in narrow if narrow[name] != uniform[name]} == {"weighting"}
     short = parameters(study, "short")
@@ -143,16 +143,10 @@ def test_a_bases_difference_is_that_of_the_two_systems_figures(tiny):
 
 def test_cells_of_ordinary_systems_keep_their_names_beside_variants(tiny, tmp_path):
     _, out = tiny
-    alone = study_of("""
-        systems = ["all-positive"]
-        seeds = [1, 2]
-        [dataset]
-        data = "synthetic"
-        [windows]
-        window_length = 128
-        stride = 128
-    """)
-    run_table(alone, tmp_path, work=Work(device="cpu"))
+    study = study_of(TINY)
+    run_table(
+        dataclasses.replace(study, systems=("all-positive",), settings={}), tmp_path, work=Work(device="cpu")
+    )
     before = {cell.name for cell in runs_in(tmp_path) if cell.match("all-positive-*")}
     assert before == {cell.name for cell in runs_in(out) if cell.match("all-positive-*")} != set()
 

@@ -18,7 +18,7 @@ from raxss.errors import ConfigError
 from raxss.estimator.config import Config
 from raxss.estimator.fit import support_in_batch
 from raxss.explain.export.report import report_of
-from raxss.explain.faithfulness.retrieval_randomisation import randomised_retrieval
+from raxss.explain.faithfulness.randomisation import randomised_retrieval
 from raxss.explain.findings import under_other_weights
 from raxss.explain.neighbour_lists import weight_without
 from raxss.method.aggregation import aggregate
@@ -430,20 +430,23 @@ def test_fit_predict_explain_report_and_randomise(models, name):
         assert (by["inverted"]["weights_moved"] > 0) == item.needs_retrieval
 
 
-@pytest.mark.parametrize("name", TRAINED)
-def test_training_with_the_batch_as_the_bank_uses_the_weighting(name):
-    item, series = WEIGHTINGS[name], waves(np.random.default_rng(8))
+def fitted_in_batches(name):
     model = RAxSSClassifier(**CHAIN, weighting=name, bank="batch", batch_size=64)
-    if item.no_batch:
-        with pytest.raises(ConfigError, match=item.no_batch):
-            model.fit(series)
+    return model.fit(waves(np.random.default_rng(8))).backbone_.parameters()
+
+
+@pytest.fixture(scope="module")
+def by_support():
+    return list(fitted_in_batches("support"))
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_with_the_batch_as_the_bank_uses_the_weighting(by_support, name):
+    if WEIGHTINGS[name].no_batch:
+        with pytest.raises(ConfigError, match=WEIGHTINGS[name].no_batch):
+            fitted_in_batches(name)
         return
-    reference = RAxSSClassifier(**CHAIN, weighting="support", bank="batch", batch_size=64).fit(series)
-    model.fit(series)
-    same = all(
-        torch.equal(first, second)
-        for first, second in zip(model.backbone_.parameters(), reference.backbone_.parameters(), strict=True)
-    )
+    same = all(map(torch.equal, fitted_in_batches(name), by_support))
     assert same == (name == "support")
 
 
@@ -473,16 +476,22 @@ def compared_names(tree):
                 yield item.value, node.lineno
 
 
-def test_nothing_outside_the_package_of_weightings_compares_the_name_of_one():
+def test_nothing_outside_the_package_of_weightings_compares_the_name_of_one_or_has_a_table_of_them():
     seen = set()
     for path in sorted(SOURCES.rglob("*.py")):
         place = path.relative_to(SOURCES).as_posix()
         if place.startswith("method/weighting/"):
             continue
-        for value, line in compared_names(ast.parse(path.read_text("utf-8"))):
+        tree = ast.parse(path.read_text("utf-8"))
+        for value, line in compared_names(tree):
             if value in WEIGHTINGS:
                 seen.add((place, value))
                 assert (place, value) in OTHER_MEANINGS, f"{place}:{line} compares {value!r}"
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Dict):
+                keys = {key.value for key in node.keys if isinstance(key, ast.Constant)}
+                # What a report shows beside the score is one of each, whatever the weighting.
+                assert len(keys & set(WEIGHTINGS) - {"uniform", "inverse"}) < 2, f"{path}:{node.lineno}"
     assert seen == set(OTHER_MEANINGS)
 
 
@@ -491,17 +500,6 @@ def test_the_scan_finds_the_comparisons_it_is_for():
         ast.parse('a == "gated"; b in ("inverse", "x"); c.startswith("rank"); "shuffled" != d')
     )
     assert {name for name, _ in found} == {"gated", "inverse", "x", "rank", "shuffled"}
-
-
-def test_no_table_of_names_stands_outside_either():
-    for path in sorted(SOURCES.rglob("*.py")):
-        if "method/weighting/" in path.as_posix():
-            continue
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Dict):
-                keys = {key.value for key in node.keys if isinstance(key, ast.Constant)}
-                # What a report shows beside the score is one of each, whatever the weighting.
-                assert len(keys & set(WEIGHTINGS) - {"uniform", "inverse"}) < 2, f"{path}:{node.lineno}"
 
 
 def test_errors_and_documents_name_the_weightings_that_there_are():

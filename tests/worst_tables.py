@@ -149,8 +149,8 @@ def _prepared_facts(folder: Path) -> None:
 
 def _many_series(path: Path, n_bytes: int) -> None:
     """A table as raxss writes it, of as many series as it may have, or as give the size."""
-    from raxss.data.prepare.assembling import _write_table
     from raxss.data.prepare.folder import COLUMNS, MAX_SERIES
+    from raxss.data.prepare.preparing import _write_table
 
     row = {name: {"str": "x" * 20, "int": 1, "float": 1.0}[kind] for name, kind in COLUMNS.items()}
     row |= {"file": "samples/a.npy", "offset": 0}
@@ -291,7 +291,7 @@ READERS: dict[str, Reader] = {
     "verdict.json": Reader(
         "verdict.json",
         json_shapes('{"verdicts":{', '"s{0}":0,', '"a":0},"about":{}}'),
-        "explain.faithfulness.report_verdict:verdict_for_report",
+        "explain.faithfulness.verdict:verdict_for_report",
         _verdict,
     ),
     "study": Reader("study.toml", WRONG_TOML, "benchmark.study:Study.read"),

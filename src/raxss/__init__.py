@@ -15,17 +15,17 @@ from raxss._core import old_paths
 from raxss._core.version import __version__
 
 if TYPE_CHECKING:
-    from raxss.data.series import Series, SeriesCollection
-    from raxss.estimator.classifier import RAxSSClassifier
-    from raxss.estimator.config import Config
-    from raxss.explain.series_evidence import SeriesEvidence
-    from raxss.explain.tracing import trace
-    from raxss.method.aggregation import aggregate
-    from raxss.method.retrieval.front import retrieve
-    from raxss.method.retrieval.search import Retrieval
-    from raxss.method.weighting.protocol import window_weights
-    from raxss.method.windows import windows_of
-
+    from raxss.data.series import Series as Series
+    from raxss.data.series import SeriesCollection as SeriesCollection
+    from raxss.estimator.classifier import RAxSSClassifier as RAxSSClassifier
+    from raxss.estimator.config import Config as Config
+    from raxss.explain.series_evidence import SeriesEvidence as SeriesEvidence
+    from raxss.explain.tracing import trace as trace
+    from raxss.method.aggregation import aggregate as aggregate
+    from raxss.method.retrieval.front import retrieve as retrieve
+    from raxss.method.retrieval.search import Retrieval as Retrieval
+    from raxss.method.weighting.protocol import window_weights as window_weights
+    from raxss.method.windows import windows_of as windows_of
 
 # Imported on first use, so that `raxss --help` does not wait for torch.
 _HOMES = {
@@ -41,22 +41,7 @@ _HOMES = {
     "Config": "raxss.estimator.config",
     "RAxSSClassifier": "raxss.estimator.classifier",
 }
-
-__all__ = [
-    "Series",
-    "SeriesCollection",
-    "windows_of",
-    "retrieve",
-    "Retrieval",
-    "aggregate",
-    "window_weights",
-    "trace",
-    "SeriesEvidence",
-    "Config",
-    "RAxSSClassifier",
-    "__version__",
-]
-
+__all__ = [*_HOMES, "__version__"]
 
 old_paths.install()
 

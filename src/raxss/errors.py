@@ -10,14 +10,14 @@
     │   └── RecordingError              a file or manifest that is missing or cannot be read
     ├── ConfigError (ValueError)        a setting that is unknown or out of range
     ├── BackboneError (TypeError)       a network that does not meet the protocol
-    ├── TrainingError (ArithmeticError) training that went astray
+    ├── TrainingError (ArithmeticError) training whose loss is NaN or infinite
     ├── ModelError (ValueError)         a model folder or checkpoint that is corrupt or foreign
     ├── OutputError (OSError)           a place that cannot be written
     │   └── OutputInUseError            another process or thread is writing it
     └── MissingExtraError (ImportError) an optional dependency that is not installed
 
     RAxSSWarning (UserWarning)
-    ├── SignalWarning                   work goes on, but a reader should know
+    ├── SignalWarning                   a property of the signal that affects how results should be read
     ├── NotLearnedWarning               a fitted model that does not fit its own training series
     └── ModelWarning                    a model folder that could not be checked in full
 
@@ -32,7 +32,7 @@ from typing import Any
 
 
 class RAxSSError(Exception):
-    """Root of every error that raxss raises on purpose."""
+    """Base class of all errors that raxss raises."""
 
 
 class DataError(RAxSSError, ValueError):
@@ -72,7 +72,7 @@ class BackboneError(RAxSSError, TypeError):
 
 
 class TrainingError(RAxSSError, ArithmeticError):
-    """Training went astray: the loss is not finite any more."""
+    """The training loss is NaN or infinite."""
 
 
 class ModelError(RAxSSError, ValueError):
@@ -92,11 +92,11 @@ class MissingExtraError(RAxSSError, ImportError):
 
 
 class RAxSSWarning(UserWarning):
-    """Root of every warning that raxss gives."""
+    """Base class of all warnings of raxss."""
 
 
 class SignalWarning(RAxSSWarning):
-    """Work goes on, but the signal has a property that a reader should know."""
+    """The signal has a property that affects how results should be read."""
 
 
 class NotLearnedWarning(RAxSSWarning):
@@ -122,8 +122,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def display_name(path: Path | str) -> str:
     """How errors name a file: in quotes, without this machine's folders, shortened where it is very long.
 
-    Examples
-    --------
     >>> print(display_name(Path("data/night.npz")), display_name("n" * 300))
     'night.npz' 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...nnnnnnnnnn'
     """
@@ -134,15 +132,11 @@ def display_name(path: Path | str) -> str:
 def without_folders(text: str) -> str:
     """A message without the folders of any absolute path in it, for what is kept and may be shown to others.
 
-    A path in quotes ends with them; one without ends at the last stroke of its line, because names of folders may
-    hold spaces. Web addresses and closing tags (``</b>``) stay.
+    A path in quotes ends with them; one without ends at the last stroke of its line, because names of folders
+    may hold spaces. Web addresses and closing tags (``</b>``) stay.
 
-    Examples
-    --------
     >>> without_folders("no file '/home/ann lee/night.edf', see https://example.org/help/")
     "no file 'night.edf', see https://example.org/help/"
-    >>> without_folders("cannot open /data/Ann Lee/night.edf: damaged")
-    'cannot open night.edf: damaged'
     """
     quoted = r"""(['"])(?:[A-Za-z]:)?[\\/][^'"\n]*[\\/]([^'"\n\\/]*)\1"""
     bare = r"""(?<![\w.:/'"])(?:[A-Za-z]:)?[\\/](?=[^\s\\/])(?!\w+>)(?:(?!https?://)[^\n'"])*[\\/]"""

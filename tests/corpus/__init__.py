@@ -1,7 +1,5 @@
 """Files that are broken on purpose, each with the verdict that ``raxss check`` must give.
 
-    python -m tests.corpus FOLDER      writes them all, and corpus.json with what is expected
-
 One module a format has ``cases()``. Nothing is stored: the corpus is written by code, from fixed seeds.
 """
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import Case
+from .damages import Write, annex_link, annex_pointer, content, damaged, replaced
 from .edf import PERSON
 from .places import beside_a_secret
 
@@ -188,6 +189,7 @@ def sound() -> list[Case]:
             "ok",
             samples=Triplet().decoded(),
         ),
+        Case("bv-folder-with-a-line-break", _below_a_line_break, "ok", samples=Triplet().decoded()),
         accepted("base-name", with_common(DataFile="$b.eeg", MarkerFile="$b.vmrk")),
         accepted("no-marker-file", Triplet(common={"MarkerFile": None}, markers=None)),
         accepted("data-points-agree", with_common(DataPoints="400", DataType="TIMEDOMAIN")),
@@ -303,9 +305,8 @@ def damaged_data() -> list[Case]:
         refused("renamed-triplet", with_common(DataFile="before.eeg"), "not-found"),
         refused("data-is-a-folder", _data_replaced(lambda path: path.mkdir()), "not-readable"),
         refused("data-is-a-pipe", _data_replaced(os.mkfifo), "not-readable"),
-        refused("folder-with-a-line-break", _below_a_line_break, "not-supported"),
-        refused("data-not-downloaded", _data_replaced(_annex_link), "not-found"),
-        refused("data-an-annex-pointer", _data_replaced(_annex_pointer), "not-found"),
+        refused("data-not-downloaded", _data_replaced(annex_link), "not-found"),
+        refused("data-an-annex-pointer", damaged(Triplet().write, annex_pointer(".eeg")), "not-found"),
     ]
 
 
@@ -355,37 +356,16 @@ def escapes() -> list[Case]:
     ]
 
 
-def _text(header: str) -> Callable[[Path], Path]:
+def _text(header: str) -> Write:
     """A triplet with this header."""
-
-    def write(folder: Path) -> Path:
-        path = Triplet().write(folder)
-        path.write_bytes(header.encode())
-        return path
-
-    return write
+    return damaged(Triplet().write, content(header.encode()))
 
 
-def _data_replaced(make: Callable[[Path], Any]) -> Callable[[Path], Path]:
+def _data_replaced(make: Callable[[Path], Any]) -> Write:
     """A triplet whose data file is something else."""
-
-    def write(folder: Path) -> Path:
-        path = Triplet().write(folder)
-        (folder / "a.eeg").unlink()
-        make(folder / "a.eeg")
-        return path
-
-    return write
+    return damaged(Triplet().write, replaced(".eeg", make))
 
 
 def _below_a_line_break(folder: Path) -> Path:
     (folder / "a\nb").mkdir()
     return Triplet().write(folder / "a\nb")
-
-
-def _annex_link(path: Path) -> None:
-    path.symlink_to(".git/annex/objects/Wq/3x/MD5E-s24--0/MD5E-s24--0.eeg")
-
-
-def _annex_pointer(path: Path) -> None:
-    path.write_text("/annex/objects/MD5E-s24--0.eeg\n")

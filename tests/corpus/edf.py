@@ -316,103 +316,74 @@ def odd() -> list[Case]:
 
 def frames() -> list[Case]:
     """The header's own frame does not hold."""
+    changes = {
+        "empty": ("no-data", lambda raw: b""),
+        "one-byte": ("header-damaged", lambda raw: raw[:1]),
+        "255-bytes": ("header-damaged", lambda raw: raw[:255]),
+        "256-bytes": ("header-damaged", lambda raw: raw[:256]),
+        "cut-in-the-signal-headers": ("header-damaged", lambda raw: raw[:700]),
+        "header-only": ("no-data", lambda raw: raw[:768]),
+        "less-than-a-record": ("no-data", lambda raw: raw[: 768 + 399]),
+        "text": ("not-this-format", lambda raw: b"Dear colleague, " * 100),
+        "zip": ("not-this-format", lambda raw: b"PK\x03\x04" + raw),
+        "zeros": ("not-this-format", lambda raw: bytes(len(raw))),
+        "spaces": ("not-this-format", lambda raw: b" " * len(raw)),
+        "html": ("not-this-format", lambda raw: b"<!doctype html>" + raw),
+        "byte-order-mark": ("not-this-format", lambda raw: b"\xef\xbb\xbf" + raw),
+        "crlf-converted": ("bad-range", lambda raw: raw[:100] + b"\r\n" + raw[100:]),
+        "utf-16": ("not-this-format", lambda raw: raw[:256].decode("latin-1").encode("utf-16")),
+        "one-byte-missing-in-the-header": ("header-damaged", lambda raw: raw[:200] + raw[201:]),
+    }
     return [
-        refused("empty", plain(), "no-data", change=lambda raw: b""),
-        refused("one-byte", plain(), "header-damaged", change=lambda raw: raw[:1]),
-        refused("255-bytes", plain(), "header-damaged", change=lambda raw: raw[:255]),
-        refused("256-bytes", plain(), "header-damaged", change=lambda raw: raw[:256]),
-        refused("cut-in-the-signal-headers", plain(), "header-damaged", change=lambda raw: raw[:700]),
-        refused("header-only", plain(), "no-data", change=lambda raw: raw[:768]),
-        refused("less-than-a-record", plain(), "no-data", change=lambda raw: raw[: 768 + 399]),
-        refused("text", plain(), "not-this-format", change=lambda raw: b"Dear colleague, " * 100),
-        refused("zip", plain(), "not-this-format", change=lambda raw: b"PK\x03\x04" + raw),
-        refused("zeros", plain(), "not-this-format", change=lambda raw: bytes(len(raw))),
-        refused("spaces", plain(), "not-this-format", change=lambda raw: b" " * len(raw)),
-        refused("html", plain(), "not-this-format", change=lambda raw: b"<!doctype html>" + raw),
+        *(refused(name, plain(), code, change=change) for name, (code, change) in changes.items()),
         refused("version-1", plain(version=b"1       "), "not-this-format"),
         refused("bdf-with-a-wrong-name", plain(version=b"\xffBIOSEMX"), "not-this-format", suffix=".bdf"),
         refused("bdf-named-edf", bdf(), "not-this-format", suffix=".edf"),
         refused("edf-named-bdf", plain(), "not-this-format", suffix=".bdf"),
-        refused("byte-order-mark", plain(), "not-this-format", change=lambda raw: b"\xef\xbb\xbf" + raw),
-        refused("crlf-converted", plain(), "bad-range", change=lambda raw: raw[:100] + b"\r\n" + raw[100:]),
-        refused(
-            "utf-16",
-            plain(),
-            "not-this-format",
-            change=lambda raw: raw[:256].decode("latin-1").encode("utf-16"),
-        ),
-        refused("header-size-too-small", plain(header_bytes="256"), "header-damaged"),
-        refused("header-size-too-large", plain(header_bytes="1024"), "header-damaged"),
-        refused("header-size-of-words", plain(header_bytes="abc"), "header-damaged"),
-        refused("header-size-negative", plain(header_bytes="-768"), "header-damaged"),
         refused("no-signals", plain(signals=()), "no-data"),
-        refused("signals-of-words", plain(n_signals="two"), "header-damaged"),
-        refused("signals-negative", plain(n_signals="-2"), "header-damaged"),
-        refused("signals-with-underscore", plain(n_signals="1_0"), "header-damaged"),
-        refused("signals-blank", plain(n_signals=" "), "header-damaged"),
-        refused("more-signals-than-headers", plain(n_signals="3"), "header-damaged"),
-        refused("fewer-signals-than-headers", plain(n_signals="1"), "header-damaged"),
-        refused(
-            "one-byte-missing-in-the-header",
-            plain(),
-            "header-damaged",
-            change=lambda raw: raw[:200] + raw[201:],
-        ),
     ]
 
 
 def numbers() -> list[Case]:
-    """Numbers that cannot be."""
+    """Numbers that cannot be: by field and code."""
+    of_the_file = {
+        ("header_bytes", "header-damaged"): ("256", "1024", "abc", "-768"),
+        ("n_signals", "header-damaged"): ("two", "-2", "1_0", " ", "3", "1"),
+        ("n_records_text", "header-damaged"): ("many", "-2", "8.5", "8\0"),
+        ("n_records_text", "no-data"): ("0",),
+        ("seconds", "bad-rate"): ("0", "-1", "1e-300", "1e-320", "1e300", "1e999", "0.0009"),  # above 100 kHz
+        ("seconds", "header-damaged"): ("nan", "inf", "one", " ", "0,5", "0x1"),
+    }
+    of_a_signal = {
+        ("n_text", "header-damaged"): ("-100", "lots", "99.5", "", "\u0661\u0660\u0660".encode()),
+        ("n_text", "bad-rate"): ("0",),
+        ("pmin", "bad-range"): ("nan", "-3276,8", "3276.7", "3276.70"),
+        ("pmax", "bad-range"): ("nan", "inf", "1e400", "high", "", b"3276\0\0\0\0"),
+        ("dmin", "bad-range"): ("-100.5", "", "32767"),
+        ("dmax", "bad-range"): ("65535", "32768", "max", "-32768"),
+    }
+    limits = {
+        "both-nan": {"pmin": "NaN", "pmax": "NaN"},
+        "beyond-float32": {"pmin": "-1e300", "pmax": "1e300"},
+        "too-close": {"pmin": "0", "pmax": "1e-310"},
+        "blank": {"pmin": "", "pmax": ""},
+        "digital-reversed": {"dmin": "32767", "dmax": "-32768"},
+    }
+    first, second = BDF_TWO
     return [
-        refused("records-of-words", plain(n_records_text="many"), "header-damaged"),
-        refused("records-minus-two", plain(n_records_text="-2"), "header-damaged"),
-        refused("records-fractional", plain(n_records_text="8.5"), "header-damaged"),
-        refused("records-zero", plain(n_records_text="0"), "no-data"),
-        refused("records-nul-padded", plain(n_records_text="8\x00"), "header-damaged"),
-        refused("duration-zero", plain(seconds="0"), "bad-rate"),
-        refused("duration-negative", plain(seconds="-1"), "bad-rate"),
-        refused("duration-tiny", plain(seconds="1e-300"), "bad-rate"),
-        refused("duration-denormal", plain(seconds="1e-320"), "bad-rate"),
-        refused("duration-huge", plain(seconds="1e300"), "bad-rate"),
-        refused("duration-overflows", plain(seconds="1e999"), "bad-rate"),
-        refused("duration-nan", plain(seconds="nan"), "header-damaged"),
-        refused("duration-inf", plain(seconds="inf"), "header-damaged"),
-        refused("duration-of-words", plain(seconds="one"), "header-damaged"),
-        refused("duration-blank", plain(seconds=" "), "header-damaged"),
-        refused("duration-comma", plain(seconds="0,5"), "header-damaged"),
-        refused("duration-hexadecimal", plain(seconds="0x1"), "header-damaged"),
-        refused("rate-above-100-khz", plain(seconds="0.0009"), "bad-rate"),
-        refused("samples-zero", one_signal(n=0), "bad-rate"),
-        refused("samples-negative", one_signal(n_text="-100"), "header-damaged"),
-        refused("samples-of-words", one_signal(n_text="lots"), "header-damaged"),
-        refused("samples-fractional", one_signal(n_text="99.5"), "header-damaged"),
-        refused("samples-blank", one_signal(n_text=""), "header-damaged"),
-        refused("samples-arabic-digits", one_signal(n_text="١٠٠".encode()), "header-damaged"),
-        refused("physical-nan", one_signal(pmin="nan"), "bad-range"),
-        refused("physical-both-nan", one_signal(pmin="NaN", pmax="NaN"), "bad-range"),
-        refused("physical-inf", one_signal(pmax="inf"), "bad-range"),
-        refused("physical-overflows", one_signal(pmax="1e400"), "bad-range"),
-        refused("physical-beyond-float32", one_signal(pmin="-1e300", pmax="1e300"), "bad-range"),
-        refused("physical-equal", one_signal(pmin="0", pmax="0"), "bad-range"),
-        refused("physical-equal-but-spelt-differently", one_signal(pmin="1", pmax="1.0"), "bad-range"),
-        refused("physical-too-close", one_signal(pmin="0", pmax="1e-310"), "bad-range"),
-        refused("physical-of-words", one_signal(pmax="high"), "bad-range"),
-        refused("physical-blank", one_signal(pmin="", pmax=""), "bad-range"),
-        refused("physical-comma", one_signal(pmin="-3276,8"), "bad-range"),
-        refused("physical-nul-padded", one_signal(pmax=b"3276\x00\x00\x00\x00"), "bad-range"),
-        refused("digital-equal", one_signal(dmin="0", dmax="0"), "bad-range"),
-        refused("digital-reversed", one_signal(dmin="32767", dmax="-32768"), "bad-range"),
-        refused("digital-beyond-16-bits", one_signal(dmax="65535"), "bad-range"),
-        refused("digital-32768", one_signal(dmax="32768"), "bad-range"),
-        refused("digital-fractional", one_signal(dmin="-100.5"), "bad-range"),
-        refused("digital-of-words", one_signal(dmax="max"), "bad-range"),
-        refused("digital-blank", one_signal(dmin=""), "bad-range"),
-        refused(
-            "bdf-digital-beyond-24-bits",
-            bdf(signals=(replace(BDF_TWO[0], dmax="8388608"), BDF_TWO[1])),
-            "bad-range",
+        *(
+            refused(f"{field}-{code}-{place}", plain(**{field: text}), code)
+            for (field, code), texts in of_the_file.items()
+            for place, text in enumerate(texts)
         ),
-        refused("bdf-physical-nan", bdf(signals=(replace(BDF_TWO[0], pmax="nan"), BDF_TWO[1])), "bad-range"),
+        *(
+            refused(f"{field}-{code}-{place}", one_signal(**{field: text}), code)
+            for (field, code), texts in of_a_signal.items()
+            for place, text in enumerate(texts)
+        ),
+        *(refused(f"limits-{name}", one_signal(**texts), "bad-range") for name, texts in limits.items()),
+        refused("bdf-beyond-24-bits", bdf(signals=(replace(first, dmax="8388608"), second)), "bad-range"),
+        refused("bdf-physical-nan", bdf(signals=(replace(first, pmax="nan"), second)), "bad-range"),
         refused("bdf-duration-zero", bdf(seconds="0"), "bad-rate"),
         refused(
             "every-range-wrong", plain(signals=[replace(s, pmin="x", dmin="y") for s in TWO]), "bad-range"
@@ -425,7 +396,21 @@ def times() -> list[Case]:
     gap = [f"+{second}" for second in (0, 1, 2, 3, 3600, 3601, 3602, 3603)]
     many = [f"+{10 * number}" for number in range(8)]
     shuffled = ["+0", "+2", "+1", *EVEN[3:]]
+    undated = {
+        "times-backwards": shuffled,
+        "times-all-zero": ["+0"] * 8,
+        "records-overlap": [f"+{0.5 * k}" for k in range(8)],
+        "times-missing-discontinuous": [b"\x00"] * 8,
+        "one-time-missing-discontinuous": [*EVEN[:7], b"\x00"],
+        "times-garbage": [b"garbage"] * 8,
+        "times-without-a-sign": [f"{k}\x14\x14\x00".encode() for k in range(8)],
+        "times-nan": ["+nan"] * 8,
+        "times-of-400-digits": [*EVEN[:7], b"+" + b"9" * 59],
+        "text-before-time": [f"+{k}\x14Canary\x14\x00".encode() for k in range(8)],
+        "comma-in-times": [f"+{k},0" for k in range(8)],
+    }
     return [
+        *(refused(name, plus("EDF+D", onsets), "header-damaged") for name, onsets in undated.items()),
         warned("gap-of-an-hour", plus("EDF+D", gap), "gaps", starts=(0, 3600)),
         warned("gap-after-every-record", plus("EDF+D", many), "gaps", starts=range(0, 80, 10)),
         warned(
@@ -449,33 +434,14 @@ def times() -> list[Case]:
         ),
         ok("first-record-late", plus("EDF+D", [f"+{k}" for k in range(100, 108)])),
         ok("jitter-of-a-millisecond", plus("EDF+D", [f"+{k + 0.0005 * (k % 2)}" for k in range(8)])),
-        refused("times-backwards", plus("EDF+D", shuffled), "header-damaged"),
         refused("times-backwards-continuous", plus("EDF+C", shuffled), "header-damaged"),
-        refused("times-all-zero", plus("EDF+D", ["+0"] * 8), "header-damaged"),
-        refused("records-overlap", plus("EDF+D", [f"+{0.5 * k}" for k in range(8)]), "header-damaged"),
-        refused("times-missing-discontinuous", plus("EDF+D", [b"\x00"] * 8), "header-damaged"),
-        refused("one-time-missing-discontinuous", plus("EDF+D", [*EVEN[:7], b"\x00"]), "header-damaged"),
         warned("times-missing-continuous", plus("EDF+C", [b"\x00"] * 8), "header-inconsistent"),
         warned(
             "one-time-missing-continuous",
             plus("EDF+C", [*EVEN[:3], b"\x00", *EVEN[4:]]),
             "header-inconsistent",
         ),
-        refused("times-garbage", plus("EDF+D", [b"garbage"] * 8), "header-damaged"),
         refused("times-garbage-continuous", plus("EDF+C", [b"\xff" * 60] * 8), "header-damaged"),
-        refused(
-            "times-without-a-sign",
-            plus("EDF+D", [f"{k}\x14\x14\x00".encode() for k in range(8)]),
-            "header-damaged",
-        ),
-        refused("times-nan", plus("EDF+D", ["+nan"] * 8), "header-damaged"),
-        refused("times-of-400-digits", plus("EDF+D", [*EVEN[:7], b"+" + b"9" * 59]), "header-damaged"),
-        refused(
-            "text-before-time",
-            plus("EDF+D", [f"+{k}\x14Canary\x14\x00".encode() for k in range(8)]),
-            "header-damaged",
-        ),
-        refused("comma-in-times", plus("EDF+D", [f"+{k},0" for k in range(8)]), "header-damaged"),
         warned("plus-c-without-annotations", plain(reserved="EDF+C"), "header-inconsistent"),
         refused("plus-d-without-annotations", plain(reserved="EDF+D"), "header-damaged"),
         warned("plus-c-in-small-letters", plus(reserved="edf+c"), "header-inconsistent"),

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import Case
+from .damages import annex_pointer, content, damaged, lost, replaced
 from .edf import PERSON
 from .places import beside_a_secret
 
@@ -121,7 +122,7 @@ def escape(name: str, record: Record | Segmented, link: str = "") -> Case:
 
 
 def cases() -> list[Case]:
-    return [*sound(), *warned(), *segmented(), *damaged(), *bombs(), *escapes()]
+    return [*sound(), *warned(), *segmented(), *faulty(), *bombs(), *escapes()]
 
 
 def sound() -> list[Case]:
@@ -227,7 +228,7 @@ def segmented() -> list[Case]:
     ]
 
 
-def damaged() -> list[Case]:
+def faulty() -> list[Case]:
     rates = {
         "zero": "0", "negative": "-250", "nan": "nan", "text": "fast", "huge": "9999999999", "exponent": "2e2",
     }  # fmt: skip
@@ -242,11 +243,14 @@ def damaged() -> list[Case]:
         refused("unit-not-ascii", Record(gain="200(10)/µV"), "header-damaged"),
         refused("unit-not-ascii-latin-1", Record(gain="200(10)/µV", encoding="latin-1"), "header-damaged"),
         refused("number-damaged", Record(lines=["r.dat 16 200/mV 12.5 0 0 0 0 I"] * 2), "header-damaged"),
-        refused("header-empty", _text(""), "header-damaged"),
-        refused("header-only-comments", _text("# nothing\n"), "header-damaged"),
-        refused("header-binary", _text("\0\1\2" * 100), "header-damaged"),
+        refused("number-only-a-sign", Record(lines=["r.dat 16 200/mV 12 - I"] * 2), "header-damaged"),
+        refused("header-empty", damaged(Record().write, content(b"")), "header-damaged"),
+        refused("header-only-comments", damaged(Record().write, content(b"# nothing\n")), "header-damaged"),
+        refused("header-binary", damaged(Record().write, content(b"\0\1\2" * 100)), "header-damaged"),
         refused(
-            "header-of-another-format", _text("Brain Vision Data Exchange Header File\n"), "header-damaged"
+            "header-of-another-format",
+            damaged(Record().write, content(b"Brain Vision Data Exchange Header\n")),
+            "header-damaged",
         ),
         refused("signals-zero", Record(first="r 0 250 500", lines=[]), "no-data"),
         refused("signals-more-than-lines", Record(first="r 3 250 500"), "header-damaged"),
@@ -271,8 +275,8 @@ def damaged() -> list[Case]:
         refused("header-in-capitals", _in_capitals, "not-supported"),
         refused("segment-without-a-length-cut", Segmented(["s1 500", "s2 900"], lengthless), "data-missing"),
         refused("skew-longer-than-the-record", Record(lines=["r.dat 16:9999 200/mV"] * 2), "header-damaged"),
-        refused("data-missing", _without_data, "not-found"),
-        refused("data-an-annex-pointer", _annex_pointer, "not-found"),
+        refused("data-missing", damaged(Record().write, lost(".dat")), "not-found"),
+        refused("data-an-annex-pointer", damaged(Record().write, annex_pointer(".dat")), "not-found"),
         refused("data-cut", Record(cut=100), "data-missing"),
         refused("samples-a-frame-zero", Record(lines=["r.dat 16x0 200/mV"] * 2), "header-damaged"),
         refused(
@@ -286,7 +290,7 @@ def damaged() -> list[Case]:
         ),
         refused("data-empty", Record(n_samples=0, declared="500"), "no-data"),
         refused("offset-beyond-the-data", Record(lines=["r.dat 16+99999 200/mV"] * 2), "no-data"),
-        refused("data-is-a-pipe", _data_is_a_pipe, "not-readable"),
+        refused("data-is-a-pipe", damaged(Record().write, replaced(".dat", os.mkfifo)), "not-readable"),
         refused(
             "name-with-spaces-in-the-header", Record(lines=["my data.dat 16 200/mV"] * 2), "header-damaged"
         ),
@@ -344,15 +348,6 @@ def summed(record: Record, error: int = 0) -> Record:
     return replace(record, lines=lines)
 
 
-def _text(header: str) -> Callable[[Path], Path]:
-    def write(folder: Path) -> Path:
-        path = Record().write(folder)
-        path.write_text(header)
-        return path
-
-    return write
-
-
 def compressed(folder: Path) -> Path:
     """The same samples as FLAC, by the package wfdb."""
     import wfdb
@@ -374,24 +369,6 @@ def compressed(folder: Path) -> Path:
 
 def _in_capitals(folder: Path) -> Path:
     return Record().write(folder).rename(folder / "r.HEA")
-
-
-def _without_data(folder: Path) -> Path:
-    path = Record().write(folder)
-    path.with_suffix(".dat").unlink()
-    return path
-
-
-def _data_is_a_pipe(folder: Path) -> Path:
-    path = _without_data(folder)
-    os.mkfifo(path.with_suffix(".dat"))
-    return path
-
-
-def _annex_pointer(folder: Path) -> Path:
-    path = Record().write(folder)
-    path.with_suffix(".dat").write_text("/annex/objects/MD5E-s24--0.dat\n")
-    return path
 
 
 def _two_dots(folder: Path) -> Path:

@@ -1,11 +1,9 @@
 """Atomic writes of files and folders.
 
-A file is written beside its place, flushed to the disk and renamed over it; a folder likewise. A run that
-dies in between leaves the old content as it was. Nothing here, and nothing that reads what this wrote,
-uses pickle.
-
-Of two writers of one output the first wins, and the other gets an error (`output_lock`). What is not to be
-overwritten is put into place by a rename that replaces nothing, which also holds where there are no locks.
+A file or folder is written beside its place, flushed to the disk and renamed. A run that dies in between
+leaves the old content as it was. Of two writers of one output the first wins, and the other gets an error
+(`output_lock`). What must not be overwritten is put into place by a rename that replaces nothing, which also
+holds where there are no locks. Nothing here, and nothing that reads what this wrote, uses pickle.
 """
 
 from __future__ import annotations
@@ -66,15 +64,6 @@ def read_parquet(path: Path | str) -> pd.DataFrame:
 
     Arrow's own threads, which `pandas.read_parquet` starts, now and then abort a process that ends soon after
     (apache/arrow issue 34314).
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import pandas as pd
-    >>> place = Path(tempfile.mkdtemp()) / "a.parquet"
-    >>> pd.DataFrame({"name": ["a", "b"], "rate": [1.0, 2.0]}).to_parquet(place)
-    >>> read_parquet(place)["rate"].tolist()
-    [1.0, 2.0]
     """
     try:
         table = read_parquet_table(path)
@@ -95,19 +84,11 @@ def whole_file(
 ) -> Iterator[Path]:
     """Atomic write of a file: yields a temporary path, and moves it into place if the block succeeds.
 
-    Parameters
-    ----------
-    overwrite
-        Whether this output may replace a file that is there; it is locked meanwhile. None: it is part of an output,
-        or an entry of a cache, whose writers all write the same or lock the whole; it replaces, without a lock.
-    flushed
-        Whether to wait until the disk has it; not for a part whose hash tells later whether it is whole, and whose
-        folder is cleared by its owner.
-    advice
-        What an error recommends, naming the file without its folder; None: the usual.
+    ``overwrite`` says whether a file that is there may be replaced; the output is locked meanwhile. None: it
+    is part of an output whose writers lock the whole or all write the same; it replaces, without a lock.
+    ``flushed``: whether to wait for the disk; not needed for a part that holds its own hash. ``advice`` ends
+    error messages, which then name the file without its folder.
 
-    Examples
-    --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> with whole_file(folder / "a.txt") as temporary:
@@ -141,15 +122,11 @@ def whole_file(
 def whole_folder(path: Path | str, *, overwrite: bool = False) -> Iterator[Path]:
     """Atomic write of a folder: yields a temporary one, and moves it into place if the block succeeds.
 
-    An existing folder is replaced in one step where the system can exchange two names (Linux), only with
-    ``overwrite``, and only if an earlier call of this made it: that is what the file ``.raxss`` in it says. The
-    folder is locked meanwhile.
+    An existing folder is replaced only with ``overwrite`` and only if raxss made it, which the file
+    ``.raxss`` in it says; on Linux in one step, elsewhere in two. The folder is locked meanwhile.
     """
     path = absolute(path)
-    refuse_existing(path, overwrite=overwrite)
-    make_folder(path.parent)
-    with output_lock(path):
-        refuse_existing(path, overwrite=overwrite)  # another writer may have ended just now
+    with reserved_output(path, overwrite=overwrite):
         temporary = _place_beside(path)
         try:
             with named_output(path):
@@ -176,25 +153,9 @@ def whole_folder(path: Path | str, *, overwrite: bool = False) -> Iterator[Path]
 def whole_files(root: Path | str, name: str) -> Iterator[Path]:
     """Atomic write of several files under ``root``: yields a temporary folder to fill.
 
-    Several names cannot be exchanged in one step. So the filled folder is renamed to ready in one step, and emptied
-    then: where a process dies in between, the next call, or `finish_files`, goes on.
-
-    Parameters
-    ----------
-    name
-        Of what belongs together; the same again replaces it. Others may write other names at the same time; this
-        one is locked meanwhile.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> root = Path(tempfile.mkdtemp())
-    >>> with whole_files(root, "run-1") as temporary:
-    ...     (temporary / "sub-01").mkdir()
-    ...     for suffix in ("tsv", "json"):
-    ...         _ = (temporary / "sub-01" / f"run-1.{suffix}").write_text("all of it")
-    >>> sorted(file.name for file in root.rglob("*"))
-    ['run-1.json', 'run-1.tsv', 'sub-01']
+    Several names cannot be exchanged in one step. So the filled folder is renamed to ready in one step and
+    emptied then: where a process dies in between, the next call, or `finish_files`, goes on. ``name`` stands
+    for what belongs together and is locked meanwhile; others may write other names at the same time.
     """
     root = make_folder(absolute(root))
     with output_lock(root / name):
@@ -235,10 +196,7 @@ def _empty_into(ready: Path, root: Path) -> None:
 
 
 def refuse_existing(path: Path | str, *, overwrite: bool) -> None:
-    """Say before any work is done that a result would be in the way of something.
-
-    With ``overwrite`` a file may be replaced, and a folder that raxss made; any other folder never.
-    """
+    """Raise if ``path`` is taken; with ``overwrite`` a file, or a folder that raxss made, may be replaced."""
     path = absolute(path)
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
@@ -249,10 +207,7 @@ def refuse_existing(path: Path | str, *, overwrite: bool) -> None:
             "delete what is in it; choose another place",
         )
     if not overwrite:
-        raise OutputError(
-            errno.EEXIST,
-            f"{path.name!r} exists already and was left as it is; {NEITHER}",
-        )
+        raise OutputError(errno.EEXIST, f"{path.name!r} exists already and was left as it is; {NEITHER}")
 
 
 def check_writable(path: Path | str) -> None:
@@ -290,7 +245,7 @@ def canonical_hash(value: Any) -> str:
 
 
 def _place_beside(path: Path) -> Path:
-    """A hidden name in the same folder with host and process; removes what killed processes of this host left."""
+    """A hidden name beside ``path`` with host and process; removes what killed processes of this host left."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.{_host()}-*{PARTIAL}"):
         process = left.name.removesuffix(PARTIAL).split("-")[-2]
         if process.isdigit() and not _runs(int(process)):

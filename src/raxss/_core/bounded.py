@@ -2,9 +2,8 @@
 
     path -> bytes, text, or the value of a JSON file; refused by its size before it is read or decoded
 
-The size of a file does not bound what it becomes: three bytes of JSON (``[],``) are eighty in memory. So what a
-decoder would allocate is estimated from the bytes first, and compared with a budget. Every refusal states the limit
-and its reason. Readers of tables, sheets, splits, evidence and reports use these functions.
+The size of a file does not bound what it becomes: three bytes of JSON (``[],``) are eighty in memory. So what
+a decoder would allocate is estimated from the bytes first. Every refusal states the limit and its reason.
 """
 
 from __future__ import annotations
@@ -51,13 +50,7 @@ def read_open(file: IO[bytes], what: str, most: int, *, why: str, error: Kind = 
 
 
 def decoded(content: bytes, what: str, *, error: Kind = DataError) -> str:
-    """Text in UTF-8, without byte order mark.
-
-    >>> decoded(b"name\\nG\\xff", "table 'a.tsv'")
-    Traceback (most recent call last):
-    ...
-    raxss.errors.DataError: table 'a.tsv' is not UTF-8 in line 2. Save it again as UTF-8.
-    """
+    """Text in UTF-8, without byte order mark."""
     refuse_no_text(content, what, error=error)
     return content.decode("utf-8-sig")
 
@@ -102,18 +95,11 @@ def json_of(
 ) -> Any:
     """The value of a JSON text, if decoding it takes at most ``most_memory`` bytes.
 
-    Stricter than `json.loads`: numbers are finite, whole numbers have at most 100 digits, nothing is nested more
-    than 64 deep, and an object has every field once.
+    Stricter than `json.loads`: numbers are finite, whole numbers have at most 100 digits, nothing is nested
+    more than 64 deep, and an object has every field once. Files of others may hold ``NaN``: ``finite=False``,
+    and who uses a number checks it. Where a seal over the text reveals an added field, ``unique=False``; of
+    two, the last counts.
 
-    Parameters
-    ----------
-    finite
-        False for files of others, which may hold ``NaN`` and ``1e999``: who uses a number must check it.
-    unique
-        False where a seal over the text reveals a field that was added; of two, the last counts.
-
-    Examples
-    --------
     >>> json_of(b'{"SamplingFrequency": 250, "SamplingFrequency": 500}', "'a_ieeg.json'")
     Traceback (most recent call last):
     ...
@@ -151,11 +137,9 @@ def json_of(
 def json_memory(content: bytes) -> int:
     """Upper bound of the bytes that Python takes to decode a JSON text, from the characters in it.
 
-    A list takes 104 bytes with its first values, an object 200, an entry of it 64, a text 60 beside its letters,
-    any other value 42; the text itself is held as bytes and as letters. Characters inside texts count as well.
-
-    >>> json_memory(b"[" + b"[]," * 1000 + b"[]]") // 1000
-    155
+    A list takes 104 bytes with its first values, an object 200, an entry of it 64, a text 60 beside its
+    letters, any other value 42; the text itself is held as bytes and as letters. Characters inside texts
+    count as well.
     """
     letters = 2 if content.isascii() else 8  # as text, and as the texts in it; four bytes each at most
     count = content.count

@@ -2,10 +2,10 @@
 
     path -> pyarrow.Table; refused where it would unpack to more than a table of its size should
 
-A file of a few kilobytes can hold a billion equal numbers, or one long text that a million rows share. The end of
-the file states how many rows there are, and each page how many bytes it unpacks to; both are looked at before
-anything is unpacked, and texts are kept once until the room that all of them take is known. The end is read here,
-by `_struct`: pyarrow's accessors of row groups and columns abort the process where it is damaged.
+A few kilobytes can hold a billion equal numbers, or one long text that a million rows share. The end of the
+file states how many rows there are, and each page how many bytes it unpacks to; both are checked before
+anything is unpacked, and texts are kept once until the room that all of them take is known. The end is read
+here, by `_struct`: pyarrow's accessors of row groups and columns abort the process where it is damaged.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ MAX_BYTES = 2**32
 SMALL_FILE = 50_000_000  # bytes; of a larger one, the table may take twenty times as many
 MAX_UNPACKED = 300_000_000
 MAX_RATIO = 20
-MAX_END_BYTES = (
-    2**22
-)  # of the end of a file, which lists columns and their pieces; of a large file a fiftieth
+MAX_END_BYTES = 2**22  # of the end of a file, which lists columns and pieces; of a large file a fiftieth
 WIDTHS = {"BOOLEAN": 1, "INT32": 8, "INT64": 8, "FLOAT": 8, "DOUBLE": 8, "BYTE_ARRAY": 16}  # in memory
 ENCODINGS = {0, 2, 3, 4, 8}  # PLAIN, dictionaries and run lengths; others repeat beginnings of texts
 MAX_PAGES = 1_000_000
@@ -35,13 +33,7 @@ DICTIONARY = {2, 8}
 
 
 def read_parquet_table(path: Path | str) -> pa.Table:
-    """A table of numbers and texts, read by the calling thread alone.
-
-    Raises
-    ------
-    DataError
-        Where it would take more memory than a table of its size should.
-    """
+    """A table of numbers and texts, read by the calling thread alone; refused if it would take too much memory."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -78,11 +70,8 @@ def _refuse_large(schema: Any, content: bytes, most: int, what: str) -> list[str
     """An error unless what the file states fits; the names of the columns of texts that are stored once."""
     columns = [schema.column(k) for k in range(len(schema))]
     for column in columns:
-        if (
-            column.max_repetition_level
-            or column.max_definition_level > 1
-            or column.physical_type not in WIDTHS
-        ):
+        is_nested = column.max_repetition_level or column.max_definition_level > 1
+        if is_nested or column.physical_type not in WIDTHS:
             raise DataError(f"{what} has a column of lists, or of a kind that no table of raxss has.")
     n_rows, row_groups = _end_of(content, len(columns), what)
     in_memory = n_rows * sum(WIDTHS[column.physical_type] for column in columns)

@@ -1,16 +1,15 @@
 """Disk cache for compiled kernels, in a private folder.
 
-numba's own cache unpickles whatever lies in ``__pycache__`` or ``NUMBA_CACHE_DIR``, so whoever can write there can
-run code, and a file that was cut short there is an error for ever. This cache is used instead:
+numba's own cache unpickles whatever lies in ``__pycache__`` or ``NUMBA_CACHE_DIR``, so whoever can write
+there can run code, and a truncated file there is an error for ever. Instead:
 
-- Entries lie in ``compiled`` below the user's cache folder (`kernel_folder`). They are pickles, because numba can
-  keep compiled code in no other form, so the folder is used only if nobody else can write to it
-  (`why_not_private`): it and every folder above it belong to the user or to root, and others cannot write to them.
-  There is no message authentication code: its key could lie nowhere safer than the entries themselves.
+- Entries are pickles, because numba can keep compiled code in no other form, so the folder is used only if nobody
+  else can write to it (`why_not_private`). There is no message authentication code: its key could lie nowhere safer
+  than the entries themselves.
 - An entry is named after everything that decides its code: the sources of all kernels, the function, the types of
   its arguments, raxss, numba, llvmlite, Python and the processor.
 - An entry is unpickled only if its content has the SHA-256 that it begins with. Whatever is wrong with an entry or
-  the folder, the kernel is compiled, as if nothing had been there.
+  the folder, the kernel is compiled.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ import pickle
 import platform
 import stat
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -35,6 +33,7 @@ from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
+from raxss._core.atomic import whole_file
 from raxss._core.version import __version__
 
 FOLDER_VARIABLE = "RAXSS_COMPILED"
@@ -104,15 +103,8 @@ def private_folder() -> Path | None:
 
 
 def why_not_private(folder: Path) -> str | None:
-    """Why others could have written files of a folder; None if nobody can.
-
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> why_not_private(folder) is None
-    True
-    >>> folder.chmod(0o777)
-    >>> why_not_private(folder)
-    'can be written by others (mode 777; 700 is needed)'
+    """Why others could have written files of a folder; None if nobody can: it is a folder of the user's, with
+    no other writers, below folders of the user or of root with no other writers.
     """
     about = os.lstat(folder)
     if not stat.S_ISDIR(about.st_mode):
@@ -274,16 +266,10 @@ def _read(path: Path) -> bytes | None:
 
 
 def _write(path: Path, payload: bytes) -> None:
-    """Write beside its place and rename, so that processes which compile the same at once see whole entries."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".partial")  # mode 600
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(hashlib.sha256(payload).digest() + payload)
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
+    """Write an entry atomically, so that processes which compile the same at once see whole entries."""
+    with whole_file(path, flushed=False) as temporary:
+        temporary.touch(mode=0o600)
+        temporary.write_bytes(hashlib.sha256(payload).digest() + payload)
 
 
 def _make_room(folder: Path) -> None:

@@ -1,18 +1,18 @@
-"""Free memory of the machine, its container or a GPU, and an error before work that would not fit.
-
-Next: method/window_scorer.py and explain/ check before they build large tables.
-"""
+"""Free memory of the machine, its container or a GPU, and an error before work that would not fit."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from raxss.errors import DataError
 
 if TYPE_CHECKING:
     import torch
+
+Item = TypeVar("Item")
 
 _MEMINFO = Path("/proc/meminfo")
 _GROUP = Path("/sys/fs/cgroup")  # where the limit of a container is
@@ -25,13 +25,7 @@ def available_memory() -> int | None:
 
 
 def available_bytes(device: torch.device) -> int | None:
-    """Free memory of a device in bytes; None if unknown.
-
-    >>> import torch
-    >>> free = available_bytes(torch.device("cpu"))
-    >>> free is None or free > 0
-    True
-    """
+    """Free memory of a device in bytes; None if unknown."""
     return free_on_gpu(device) if device.type == "cuda" else available_memory()
 
 
@@ -52,16 +46,26 @@ def gigabytes(n_bytes: float) -> str:
     return f"{n_bytes / 1e9:,.1f} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.1f} MB"
 
 
-def refuse_too_large(n_bytes: int, what: str, advice: str) -> None:
-    """Raise if something that needs so many bytes does not fit.
+def in_batches(items: Iterable[Item], size: Callable[[Item], int], most: int) -> Iterator[list[Item]]:
+    """Consecutive items whose sizes add up to at most ``most``, or a single larger one.
 
-    Examples
-    --------
-    >>> refuse_too_large(10**18, "the table", "Ask for less.")
-    Traceback (most recent call last):
-    ...
-    raxss.errors.DataError: the table needs 1,000,000,000.0 GB of memory, but ... GB are free. Ask for less.
+    >>> list(in_batches(["a", "bb", "ccc", "d"], len, 3))
+    [['a', 'bb'], ['ccc'], ['d']]
     """
+    batch: list[Item] = []
+    total = 0
+    for item in items:
+        if batch and total + size(item) > most:
+            yield batch
+            batch, total = [], 0
+        batch.append(item)
+        total += size(item)
+    if batch:
+        yield batch
+
+
+def refuse_too_large(n_bytes: int, what: str, advice: str) -> None:
+    """Raise if something that needs so many bytes does not fit into memory."""
     free = available_memory()
     if free is not None and n_bytes > free:
         raise DataError(

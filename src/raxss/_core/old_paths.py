@@ -2,8 +2,8 @@
 
     import raxss.recordings.series  ->  raxss.data.series, with a DeprecationWarning that names it
 
-The table has the paths that earlier documents named; what lies below a package moves with it. The old name is
-bound to the same module object, so classes and registries exist once.
+What lies below a package moves with it. The old name is bound to the same module object, so classes and
+registries exist once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Locks on outputs, and errors that name the output.
 
-    output_lock(path) -> the file ``.NAME.lock`` beside it, locked until the block ends
-
-Next: atomic.py writes files and folders whole.
+output_lock(path) -> the file ``.NAME.lock`` beside it, locked until the block ends
 """
 
 from __future__ import annotations
@@ -74,7 +72,7 @@ def remove(path: Path) -> None:
 
 @dataclass
 class _Held:
-    """An output that a thread of this process holds, and how many blocks of it do."""
+    """An output held by a thread of this process."""
 
     thread: int
     n_blocks: int = 0
@@ -88,26 +86,17 @@ _guard = threading.Lock()
 
 @contextmanager
 def output_lock(path: Path | str) -> Iterator[None]:
-    """Hold an output, so that no other process and no other thread writes it meanwhile.
+    """Hold an output, so that no other process or thread writes it; else OutputInUseError says who does.
 
     The same thread may take it again. It is a lock of the system on the file ``.NAME.lock`` beside the output
-    (inside of it, where its folder cannot be written), released however the process ends. Where there are no locks
-    (Windows, some network disks) the work goes on, with a warning except on Windows.
+    (inside of it, where its folder cannot be written), released however the process ends. Where there are no
+    locks (Windows, some network disks) the work goes on, with a warning except on Windows.
 
-    Raises
-    ------
-    OutputInUseError
-        Another one holds it; the message says which process, on which host, since when.
-
-    Examples
-    --------
     >>> import tempfile
     >>> place = Path(tempfile.mkdtemp()) / "model"
     >>> with output_lock(place), output_lock(place):
     ...     [file.name for file in place.parent.iterdir()]
     ['.model.lock']
-    >>> list(place.parent.iterdir())
-    []
     """
     path = absolute(path)
     key = os.path.join(os.path.realpath(path.parent), path.name)
@@ -129,10 +118,7 @@ def output_lock(path: Path | str) -> Iterator[None]:
 
 
 def lock(file: IO[Any] | int) -> bool:
-    """Hold an open file for this process until it is closed; False where another process holds it.
-
-    The system lets go of it when the process ends, however it ends. Windows has no such locks: there it is True.
-    """
+    """Lock an open file until it is closed or the process ends; False if another process holds it."""
     try:
         import fcntl
     except ImportError:
@@ -183,7 +169,7 @@ def _took(held: _Held, path: Path, place: Path) -> bool:
         with suppress(OSError):
             os.close(descriptor)
         raise
-    with suppress(OSError):  # who it is helps others, and no more
+    with suppress(OSError):  # only for the message that others get
         os.ftruncate(descriptor, 0)
         os.write(
             descriptor, f"{os.getpid()}\t{platform.node()}\t{time.strftime('%Y-%m-%d %H:%M')}\n".encode()
@@ -218,7 +204,7 @@ def _is_at(descriptor: int, place: Path) -> bool:
 
 
 def _let_go(held: _Held) -> None:
-    """Remove the lock file while it is still locked: who opened it before finds that it is not in its place."""
+    """Remove the lock file while it is still locked: a waiting opener then finds it gone (`_is_at`)."""
     if held.descriptor is not None and held.place is not None:
         if os.name == "nt":  # which removes no open file, and has no locks
             os.close(held.descriptor)
@@ -249,7 +235,7 @@ def _in_use(path: Path, who: str) -> OutputInUseError:
 
 
 def _forget_locks() -> None:
-    """In a forked child: the locks are the parent's, and must end with it."""
+    """In a forked child: close the parent's locks, so that they end with the parent."""
     global _guard
     _guard = threading.Lock()
     for held in _held.values():

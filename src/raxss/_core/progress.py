@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 def progress_bar(*, unit: str, quiet: bool = False) -> Progress:
     """A rich progress bar on stderr; shows nothing if ``quiet``, or where stderr is not a terminal."""
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),  # names may have brackets
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn(unit),
@@ -29,11 +29,7 @@ def progress_bar(*, unit: str, quiet: bool = False) -> Progress:
 def with_progress(
     results: Generator[Item, None, None], total: int, title: str, *, unit: str, quiet: bool = False
 ) -> Generator[Item, None, None]:
-    """The same results, counted by a bar; whatever ends this early closes what gives them.
-
-    >>> list(with_progress((n * n for n in range(3)), 3, "squares", unit="numbers"))
-    [0, 1, 4]
-    """
+    """The same results, counted by a bar; whatever ends this early closes what gives them."""
     with progress_bar(unit=unit, quiet=quiet) as bar, closing(results):
         task = bar.add_task(title, total=total)
         for result in results:
@@ -43,14 +39,7 @@ def with_progress(
 
 @contextmanager
 def share_bar(description: str, total: int, *, unit: str) -> Iterator[Callable[[float], None] | None]:
-    """A bar for a share of the work: yields a function that takes it, or None where nothing is shown.
-
-    Examples
-    --------
-    >>> with share_bar("predicting", 1000, unit="windows") as on_progress:
-    ...     print(on_progress)
-    None
-    """
+    """A bar for a share of the work: yields a function that takes it, or None where nothing is shown."""
     with progress_bar(unit=unit) as bar:
         if bar.disable:
             yield None

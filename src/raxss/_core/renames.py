@@ -3,9 +3,8 @@
     settings file, study, config.json, table -> current_* -> the same under today's names, with a DeprecationWarning
     settings that are hashed                 -> former_*  -> the same under their first names, so that hashes stay
 
-To rename something that stands in files, add it to `RENAMES` and use the new name everywhere else, also for what is
-written. Entries stay: hashes of committed results and of model folders are made of the old names.
-Next: estimator/config.py, benchmark/study.py and the readers of tables use these.
+To rename something that stands in files, add it to `RENAMES` and use the new name everywhere else, also for
+what is written. Entries stay: hashes of committed results and of model folders are made of the old names.
 """
 
 from __future__ import annotations
@@ -46,22 +45,10 @@ Rename = Callable[[str, Any], Any]  # kind, name -> name
 
 
 def current_names(given: Mapping[str, Any], kind: str, *, warn: bool = True) -> dict[str, Any]:
-    """The same mapping with today's names as keys.
+    """The same mapping with today's names as keys; ConfigError if something is given under both names.
 
-    Parameters
-    ----------
-    kind
-        One of those in `RENAMES`.
-    warn
-        False for files that nobody edits, such as results.
+    ``kind`` is one of those in `RENAMES`; ``warn`` is False for files that nobody edits, such as results.
 
-    Raises
-    ------
-    ConfigError
-        Something is given under both names.
-
-    Examples
-    --------
     >>> current_names({"views": ["shapes"], "d_textures": 8}, "option of multiview", warn=False)
     {'views': ['shapes'], 'd_ppv': 8}
     """
@@ -75,11 +62,7 @@ def current_columns(table: pd.DataFrame, *, warn: bool = True) -> pd.DataFrame:
 
 
 def current_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by section, ``{"retrieval": {"measure": "cosine"}}``, with today's names of both.
-
-    >>> current_tables({"windows": {"stride": 8}})
-    {'windows': {'stride': 8}}
-    """
+    """Settings by section, ``{"retrieval": {"measure": "cosine"}}``, with today's names of both."""
     return {
         section: current_names(settings, SETTING) if isinstance(settings, Mapping) else settings
         for section, settings in current_names(tables, SECTION).items()
@@ -87,18 +70,14 @@ def current_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def current_settings(settings: Mapping[str, Any], *, warn: bool = True) -> dict[str, Any]:
-    """Parameters of an estimator with today's names of parameters and values.
-
-    >>> current_settings({"backbone": "committee", "stride": 8}, warn=False)
-    {'backbone': 'ensemble', 'stride': 8}
-    """
+    """Parameters of an estimator with today's names of parameters and values."""
     found = current_names(settings, SETTING, warn=warn)
     if "backbone" not in found:
         return found
-    network, options = current_backbone(found["backbone"], found.get("backbone_options"), warn=warn)
-    return (
-        found | {"backbone": network} | ({"backbone_options": options} if "backbone_options" in found else {})
-    )
+    found["backbone"], options = current_backbone(found["backbone"], found.get("backbone_options"), warn=warn)
+    if "backbone_options" in found:
+        found["backbone_options"] = options
+    return found
 
 
 def current_backbone(backbone: Any, options: Any, *, warn: bool = True) -> tuple[Any, Any]:
@@ -130,11 +109,7 @@ def former_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def former_tables(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Settings by section under their first names, for a hash.
-
-    >>> former_tables({"backbone": {"backbone": "ensemble"}})
-    {'backbone': {'backbone': 'committee'}}
-    """
+    """Settings by section under their first names, for a hash."""
     return {section: former_settings(key) for section, key in _keys(tables, SECTION, _former).items()}
 
 
@@ -148,18 +123,7 @@ def warn_renamed(kind: str, old: str, new: str) -> None:
 
 
 class RenamedAttribute:
-    """An attribute or method of a class under its old name, with a DeprecationWarning.
-
-    Examples
-    --------
-    >>> class Model:
-    ...     validation_report_ = "good"
-    ...     trial_ = RenamedAttribute("validation_report_")
-    >>> with warnings.catch_warnings(record=True) as caught:
-    ...     warnings.simplefilter("always")
-    ...     print(Model().trial_, len(caught))
-    good 1
-    """
+    """An attribute or method of a class under its old name, with a DeprecationWarning."""
 
     def __init__(self, new: str) -> None:
         self._new = new
@@ -176,10 +140,7 @@ class RenamedAttribute:
 
 
 def user_stacklevel() -> int:
-    """The ``stacklevel`` with which the caller warns at the line that called this package.
-
-    It is the caller of the outermost function of raxss; frames of other libraries in between do not count.
-    """
+    """The ``stacklevel`` of a warning at the caller of the outermost function of raxss."""
     frame, level, found = sys._getframe(1), 1, 1
     while frame.f_back is not None:
         if frame.f_globals.get("__name__", "").partition(".")[0] == "raxss":

@@ -28,13 +28,8 @@ def at_least(name: str, value: object, least: int, *, whole: bool = True, otherw
 def toml_value(value: Any) -> str:
     """A value as TOML spells it; JSON's spelling is the same for strings, numbers, booleans and lists."""
     if isinstance(value, Mapping):
-        return (
-            "{ "
-            + ", ".join(f"{_toml_key(str(key))} = {toml_value(item)}" for key, item in value.items())
-            + " }"
-            if value
-            else "{}"
-        )
+        items = ", ".join(f"{_toml_key(str(key))} = {toml_value(item)}" for key, item in value.items())
+        return f"{{ {items} }}" if value else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml_value, value))}]"
     if not isinstance(value, str | bool | int | float):

@@ -2,13 +2,9 @@
 
     what determines a part -> key: SHA-256 of its canonical JSON -> FOLDER/NAME.json, whole or absent
 
-    store = Store(folder, format="raxss part 3")
-    content = store.get(name, key, compute)     # read, or computed and written
-
-Parts are written atomically and hold their key and a hash of their content, the seal: a part that was cut short or
-changed, or that has another key, counts as missing. Two writers of one part write the same content. Where a folder
-needs one owner at a time, the command that owns it holds `raxss._core.outputs.output_lock`.
-Next: jobs/ computes the parts that are missing, in several processes or on a cluster.
+Parts are written atomically and hold their key and a hash of their content, the seal: a part that was cut
+short or changed, or that has another key, counts as missing. Two writers of one part write the same content.
+Where a folder needs one owner at a time, the command that owns it holds `raxss._core.outputs.output_lock`.
 """
 
 from __future__ import annotations
@@ -42,20 +38,12 @@ def seal_of(content: Mapping[str, Any]) -> str:
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON content with its hash as a further entry.
-
-    >>> sorted(sealed({"rows": [1, 2]}))
-    ['rows', 'seal']
-    """
+    """JSON content with its hash as a further entry."""
     return {**content, SEAL: seal_of(content)}
 
 
 def unsealed(content: Mapping[str, Any], format: str = "") -> dict[str, Any]:
-    """The content that was sealed; ValueError if it was changed since, or has another format.
-
-    >>> unsealed(sealed({"format": "toy 1", "rows": [1, 2]}), "toy 1")
-    {'format': 'toy 1', 'rows': [1, 2]}
-    """
+    """The content that was sealed; ValueError if it was changed since, or has another format."""
     if format and content[FORMAT] != format:
         raise ValueError(f"its format is {content[FORMAT]!r}, needed is {format!r}")
     if content[SEAL] != seal_of(content):
@@ -78,39 +66,20 @@ def _sealed_text(content: Mapping[str, Any], indent: int | None) -> str:
 class Store:
     """A folder of parts.
 
-    Parameters
-    ----------
-    format
-        Written into every part and required of it; empty: none.
-    indent
-        Of the JSON; None: one line, for long lists of numbers.
-    flushed
-        Whether a part must outlast a power failure; where it need not, its seal tells later whether it is whole.
-    accepts_unsealed
-        Whether a value (see `computed_once`) without a seal is read, as raxss 0.1 wrote it.
-    entries
-        Entries that every part must have, and their types: a part may be sealed and yet not be one of ours.
-    advice
-        What the error about a part that cannot be written recommends; None: the usual.
-
-    Examples
-    --------
     >>> import tempfile
     >>> store = Store(Path(tempfile.mkdtemp()), format="toy 1")
     >>> key = canonical_hash({"model": "m1", "file": "a.edf"})
     >>> store.get("a", key, lambda: {"rows": [0.5]})["rows"], store.get("a", key, lambda: {"rows": [0.7]})["rows"]
     ([0.5], [0.5])
-    >>> print(store.read("a", "another key"))
-    None
     """
 
     folder: Path
-    format: str = ""
-    indent: int | None = 2
-    flushed: bool = True
-    accepts_unsealed: bool = False
-    entries: Mapping[str, type] = field(default_factory=dict)
-    advice: str | None = None
+    format: str = ""  # written into every part and required of it
+    indent: int | None = 2  # of the JSON; None: one line, for long lists of numbers
+    flushed: bool = True  # False: a power failure may lose a part, which its seal then reveals
+    accepts_unsealed: bool = False  # read values without a seal, as raxss 0.1 wrote them
+    entries: Mapping[str, type] = field(default_factory=dict)  # that every part must have, by type
+    advice: str | None = None  # of the error about a part that cannot be written; None: the usual
 
     def path(self, name: str) -> Path:
         """The file of a JSON part."""
@@ -180,14 +149,9 @@ class Store:
 
 
 def computed_once(place: Path, key: str, compute: Callable[[], Any]) -> Any:
-    """The value in a file, which is computed and written first if the file is missing or damaged.
+    """The value in a file, computed and written first if the file is missing or damaged.
 
-    Any value of JSON; a file without a key, as raxss 0.1 wrote it, is taken to be of this one.
-
-    >>> import tempfile
-    >>> place = Path(tempfile.mkdtemp()) / "a.json"
-    >>> computed_once(place, "k", lambda: [1.5]), computed_once(place, "k", lambda: [2.5])
-    ([1.5], [1.5])
+    A file without a key, as raxss 0.1 wrote it, is taken to be of this one.
     """
     store = Store(place.parent, accepts_unsealed=True)
     return store.get(place.name.removesuffix(".json"), key, lambda: {VALUE: compute()})[VALUE]

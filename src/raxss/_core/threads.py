@@ -43,9 +43,8 @@ def run_on_threads(
 ) -> None:
     """Run ``work`` on each thread until its iterator ends; it pauses after each task.
 
-    As many threads as torch uses (a data-loading worker has it at one), but no more than there are tasks.
-    Ctrl-C or an error in one thread stops the others at their next pause. ``on_progress`` is called in the
-    calling thread.
+    As many threads as torch uses, but no more than there are tasks. Ctrl-C or an error in one thread stops
+    the others at their next pause. ``on_progress`` is called in the calling thread.
     """
     n_threads = min(n_threads or torch.get_num_threads(), n_tasks)
     report = now_and_then(on_progress)

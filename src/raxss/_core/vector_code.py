@@ -3,11 +3,10 @@
     VectorEmitter(context, builder, element, lanes)   load, store, spread, fused, larger, ... as LLVM instructions
     load(array, index) -> vector, fused(a, b, c), total(vector), ...   the same, callable from compiled functions
 
-A compiler that is given plain loops makes narrow vectors, keeps sums in memory and calls the library for every
-exponential. Written with vectors, sums stay in registers, and nearly all that is left to do is multiply and add.
-
-A vector that a compiled function holds has `LANES` numbers of 32 bits, float32 or uint32. Intrinsics with other
-elements (retrieval computes in float64) are built on `VectorEmitter` directly.
+From plain loops a compiler makes narrow vectors, keeps sums in memory and calls the library for every
+exponential. With vectors, sums stay in registers. A vector that a compiled function holds has `LANES` numbers
+of 32 bits, float32 or uint32. Intrinsics with other elements (retrieval computes in float64) are built on
+`VectorEmitter` directly.
 """
 
 from __future__ import annotations
@@ -72,14 +71,8 @@ _BYTES = {ir.FloatType(): 4, ir.DoubleType(): 8, ir.IntType(32): 4}
 class VectorEmitter:
     """Emits operations on vectors of one element type into the function that numba is compiling.
 
-    Parameters
-    ----------
-    context, builder
-        As numba passes them to the code generator of an intrinsic.
-    element
-        LLVM type of a number: float, double or 32-bit integer.
-    lanes
-        Numbers in a vector. The compiler breaks it down to registers that the processor has.
+    ``element`` is the LLVM type of a number: float, double or 32-bit integer. Vectors with more ``lanes``
+    than the registers of the processor are split by the compiler.
     """
 
     def __init__(self, context: Any, builder: Any, element: ir.Type, lanes: int) -> None:

@@ -7,17 +7,24 @@ shuffled; both are drawn once for the whole study (transforms.py).
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from raxss.benchmark.reading import fields_of, is_number, names_in, refuse_unknown, section, whole
+from raxss._core.settings import is_number
+from raxss.benchmark.reading import (
+    fields_of,
+    names_in,
+    pooling_from,
+    refuse_repeated,
+    refuse_unknown,
+    section,
+    whole,
+)
 from raxss.data.prepare.preprocessing import Preparation
 from raxss.data.splits import LEVELS, Balance
-from raxss.errors import ConfigError, did_you_mean, one_of
+from raxss.errors import ConfigError, one_of
 from raxss.method.windows import WindowConfig
 
 HEADLINES = ("auc", "f1", "accuracy")
@@ -29,26 +36,17 @@ SHUFFLED = "labels shuffled"  # in the name of every such dataset
 class SplitPlan:
     """Splits into training, validation and test series, by seed.
 
-    Attributes
-    ----------
-    kind
-        ``single``: each seed draws its own split. ``folds``: ``n_folds`` folds, and the k-th seed tests the k-th.
-        ``leave-one-out``: each centre in turn is tested with a model of the others. ``per-centre``: a ``single``
-        split within each centre.
-    by
-        Level of the groups that stay together; the widest known one by default.
-    fractions
-        Of training, validation and test. With centres left out, the first two share the others.
-    only
-        Centres to test on; all if empty.
+    The kind ``single``: each seed draws its own split. ``folds``: ``n_folds`` folds, and the k-th seed tests the
+    k-th. ``leave-one-out``: each centre in turn is tested with a model of the others. ``per-centre``: a ``single``
+    split within each centre.
     """
 
     kind: Literal["single", "folds", "leave-one-out", "per-centre"] = "single"
-    by: str | None = None
-    fractions: tuple[float, float, float] = (0.7, 0.1, 0.2)
+    by: str | None = None  # level of the groups that stay together; the widest known one by default
+    fractions: tuple[float, float, float] = (0.7, 0.1, 0.2)  # of training, validation and test
     balance: Balance = "none"
     n_folds: int = 5
-    only: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()  # centres to test on; all if empty
 
     def __post_init__(self) -> None:
         one_of("split.kind", self.kind, KINDS)
@@ -56,19 +54,11 @@ class SplitPlan:
         if self.by is not None:
             one_of("split.by", self.by, LEVELS)
         shares = tuple(self.fractions)
-        if (
-            len(shares) != 3
-            or not all(is_number(share) for share in shares)
-            or not math.isclose(sum(shares), 1)
-        ):
+        numbers = len(shares) == 3 and all(is_number(share) and share > 0 for share in shares)
+        if not numbers or not math.isclose(sum(shares), 1):
             raise ConfigError(
-                f"split.fractions is {list(shares)}; needed are three shares, for training, validation and test, "
-                "that add up to 1."
-            )
-        if min(shares) <= 0:
-            raise ConfigError(
-                f"split.fractions is {list(shares)}; each part needs a share above 0: training stops by "
-                "validation, and the table is about the test."
+                f"split.fractions is {list(shares)}; needed are three shares above 0, for training, validation and "
+                "test, that add up to 1."
             )
         if self.kind == "folds" and not math.isclose(shares[2], 1 / self.n_folds):
             raise ConfigError(
@@ -90,56 +80,33 @@ class SplitPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """One of several collections that a dataset is joined from.
-
-    Attributes
-    ----------
-    centre
-        Centre of all its series, and prefix of their names, patients and recordings.
-    classes
-        Classes of the data to take; all if empty.
-    rename
-        Class of the data -> class of the study.
-    """
+    """One of several collections that a dataset is joined from."""
 
     data: str
-    centre: str
-    classes: tuple[str, ...] = ()
-    rename: Mapping[str, str] = field(default_factory=dict)
+    centre: str  # of all its series, and prefix of their names, patients and recordings
+    classes: tuple[str, ...] = ()  # of the data, to take; all if empty
+    rename: Mapping[str, str] = field(default_factory=dict)  # class of the data -> class of the study
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyDataset:
     """One dataset of a study.
 
-    Attributes
-    ----------
-    data
-        A registered dataset, or the path of a prepared folder or a manifest; empty with ``sources``.
-    sources
-        Collections that are joined.
-    positive
-        Positive class of F1 and AUC; by default the first of ``classes``, or the first of the registered dataset,
-        else the last by name.
-    f1_classes
-        Of more than two classes: those whose F1 is averaged; all if empty.
-    crop
-        Least and largest share of its length that each series is cut to.
-    shuffled
-        Whether labels are permuted at random.
-    headline
-        The metric that systems are ordered by.
+    ``positive`` is by default the first of ``classes``, or the first of the registered dataset, else the last by
+    name.
     """
 
     name: str
-    data: str = ""
-    sources: tuple[Source, ...] = ()
+    data: str = ""  # a registered dataset, or the path of a prepared folder or a manifest; empty with sources
+    sources: tuple[Source, ...] = ()  # collections that are joined
     classes: tuple[str, ...] = ()
-    positive: str | None = None
-    f1_classes: tuple[str, ...] = ()
-    crop: tuple[float, float] | None = None
-    shuffled: bool = False
-    headline: Literal["auc", "f1", "accuracy"] = "auc"
+    positive: str | None = None  # class of F1 and AUC
+    f1_classes: tuple[str, ...] = ()  # of more than two: those whose F1 is averaged; all if empty
+    crop: tuple[float, float] | None = (
+        None  # least and largest share of its length that each series is cut to
+    )
+    shuffled: bool = False  # labels are permuted at random
+    headline: Literal["auc", "f1", "accuracy"] = "auc"  # the metric that systems are ordered by
     preparation: Preparation = field(default_factory=Preparation)
     windows: WindowConfig = field(default_factory=WindowConfig)
     split: SplitPlan = field(default_factory=SplitPlan)
@@ -151,8 +118,6 @@ class StudyDataset:
 def datasets_in(tables: Mapping[str, Any]) -> tuple[StudyDataset, ...]:
     """Every dataset of a study's tables; preparation, windows and split default to those of the study.
 
-    Examples
-    --------
     >>> tables = {"dataset": {"source": [{"data": "bern-barcelona"},
     ...                                  {"data": "bonn", "rename": {"F": "focal", "N": "nonfocal"}}]}}
     >>> (dataset,) = datasets_in(tables)
@@ -167,11 +132,8 @@ def datasets_in(tables: Mapping[str, Any]) -> tuple[StudyDataset, ...]:
             "datasets), a folder that raxss prepare made, or a manifest."
         )
     datasets = tuple(_dataset(item, tables) for item in given)
-    names = Counter(dataset.name for dataset in datasets)
-    if repeated := [name for name, count in names.items() if count > 1]:
-        raise ConfigError(
-            f"{names[repeated[0]]} datasets are called {repeated[0]!r}; give each a name of its own: name = ..."
-        )
+    advice = "give each a name of its own: name = ..."
+    refuse_repeated((dataset.name for dataset in datasets), "datasets are called", advice)
     return datasets
 
 
@@ -196,8 +158,13 @@ def _dataset(given: Mapping[str, Any], tables: Mapping[str, Any]) -> StudyDatase
     refuse_unknown("[split]", merged["split"], fields_of(SplitPlan))
     classes = names_in("dataset.classes", given.get("classes", []))
     positive = given.get("positive")
-    if positive is not None and classes and positive not in classes:
-        raise ConfigError(f"dataset.positive is {positive!r}{did_you_mean(str(positive), classes)}")
+    f1_classes = names_in("dataset.f1_classes", given.get("f1_classes", []))
+    refuse_repeated(f1_classes, "of dataset.f1_classes are", "once is enough.")
+    if classes:
+        for label in f1_classes:
+            one_of("dataset.f1_classes", label, classes)
+        if positive is not None:
+            one_of("dataset.positive", str(positive), classes)
     if "only" in merged["split"]:
         merged["split"]["only"] = names_in("split.only", merged["split"]["only"])
     if "n_folds" in merged["split"]:
@@ -218,7 +185,7 @@ def _dataset(given: Mapping[str, Any], tables: Mapping[str, Any]) -> StudyDatase
         sources=sources,
         classes=classes,
         positive=None if positive is None else str(positive),
-        f1_classes=_f1_classes(given.get("f1_classes", []), classes),
+        f1_classes=f1_classes,
         crop=_crop(given.get("crop")),
         shuffled=shuffled,
         headline=headline,
@@ -240,12 +207,8 @@ def _sources(given: Any) -> tuple[Source, ...]:
             f"dataset.source is {given!r}; needed are sections, [[dataset.source]], each with its data."
         )
     sources = tuple(_source(item) for item in given)
-    centres = Counter(source.centre for source in sources)
-    if repeated := [centre for centre, count in centres.items() if count > 1]:
-        raise ConfigError(
-            f"{centres[repeated[0]]} sources are the centre {repeated[0]!r}; each is one of its own. Say how they "
-            "are called: centre = ..."
-        )
+    advice = "each is one of its own. Give another name: centre = ..."
+    refuse_repeated((source.centre for source in sources), "sources are the centre", advice)
     return sources
 
 
@@ -267,23 +230,9 @@ def _source(given: Mapping[str, Any]) -> Source:
                 f"source {data!r} renames {old!r} to {new!r}; needed are names of classes, such as "
                 'rename = { F = "focal" }.'
             )
-        if classes and old not in classes:
-            raise ConfigError(
-                f"source {data!r} renames the class {old!r}, which it does not take{did_you_mean(old, classes)}"
-            )
+        if classes:
+            one_of(f"a class that source {data!r} renames", old, classes)
     return Source(data=data, centre=centre, classes=classes, rename=dict(rename))
-
-
-def _f1_classes(given: Any, classes: Sequence[str]) -> tuple[str, ...]:
-    names = names_in("dataset.f1_classes", given)
-    for name, count in Counter(names).items():
-        if classes and name not in classes:
-            raise ConfigError(f"dataset.f1_classes has {name!r}{did_you_mean(name, classes)}")
-        if count > 1:
-            raise ConfigError(
-                f"dataset.f1_classes is {given}, which has {name!r} {count} times; once is enough."
-            )
-    return names
 
 
 def _crop(given: Any) -> tuple[float, float] | None:
@@ -300,14 +249,7 @@ def _crop(given: Any) -> tuple[float, float] | None:
 
 def _preparation(given: Mapping[str, Any]) -> Preparation:
     refuse_unknown("[preparation]", given, ("pool", "rate", "scaling"))
-    pooling = None
-    if (pool := given.get("pool")) is not None:
-        found = re.fullmatch(r"(\d+)/(\d+)", str(pool))
-        if found is None:
-            raise ConfigError(
-                f"preparation.pool is {pool!r}; a kernel and a stride are needed, such as '24/12'."
-            )
-        pooling = int(found[1]), int(found[2])
+    pooling = pooling_from("preparation.pool", given.get("pool"))
     rate = given.get("rate")
     if rate is not None and not is_number(rate):
         raise ConfigError(f"preparation.rate is {rate!r}; needed is a number of samples per second.")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,9 +21,10 @@ from numpy.typing import NDArray
 
 from raxss._core.atomic import canonical_hash, make_folder, write_text
 from raxss.benchmark.dataset import Source, StudyDataset
+from raxss.benchmark.reading import refuse_repeated
 from raxss.benchmark.study import Study
 from raxss.benchmark.systems import System
-from raxss.benchmark.transforms import described_changes, is_changed, plan_changes
+from raxss.benchmark.transforms import described_changes, is_changed, plan_changes, refuse_absent
 from raxss.data.datasets.plans import plan_dataset
 from raxss.data.datasets.registry import DATASETS
 from raxss.data.manifests import plan_manifest
@@ -46,28 +46,16 @@ MOST_SHORT = 0.1  # share of series that may have fewer windows than neighbours
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class View:
-    """One block of rows of the table: a dataset, or one centre of it.
-
-    Attributes
-    ----------
-    folder, content
-        Folder of the prepared series, and the hash of their content.
-    splits
-        Seed -> indices into the prepared collection.
-    classes, positive, f1_classes, changes
-        As in `raxss.benchmark.result.RunResult`.
-    longest
-        Samples of the longest series.
-    """
+    """One block of rows of the table: a dataset, or one centre of it; classes as in `RunResult`."""
 
     name: str
-    folder: Path
-    content: str
+    folder: Path  # of the prepared series
+    content: str  # hash of their content
     windows: WindowConfig
-    splits: dict[int, Split]
+    splits: dict[int, Split]  # by seed; indices into the prepared collection
     classes: tuple[str, ...]
     positive: str | None
-    longest: int
+    longest: int  # samples of the longest series
     f1_classes: tuple[str, ...] = ()
     changes: Mapping[str, Any] = field(default_factory=dict)
     headline: str = "auc"
@@ -83,12 +71,8 @@ def views_of(
 ) -> list[View]:
     """Prepare the data of a study below a folder, check it, and split it for every seed.
 
-    Parameters
-    ----------
-    root
-        Folder with the registered datasets; ``RAXSS_DATA`` otherwise.
-    scratch
-        Folder for what ``folder`` does not have; ``folder`` is then only read.
+    ``root`` is the folder with the registered datasets; ``RAXSS_DATA`` otherwise. If ``scratch`` is given, what
+    ``folder`` does not have is prepared there, and ``folder`` is only read.
     """
     if scratch is None:
         make_folder(folder)
@@ -97,38 +81,22 @@ def views_of(
     views: list[View] = []
     for dataset in study.datasets:
         try:
-            collection = open_dataset(
-                dataset, study.folder, folder, root=root, seed=study.seeds[0], scratch=scratch
-            )
+            collection = _open_dataset(study, dataset, folder, root, scratch)
             views += _views(dataset, collection, study.seeds, systems)
         except (DataError, ConfigError) as error:
             raise type(error)(f"dataset {dataset.name!r}: {error}") from error
-    names = Counter(view.name for view in views)
-    if repeated := [name for name, count in names.items() if count > 1]:
-        raise ConfigError(
-            f"{names[repeated[0]]} blocks of the table would be called {repeated[0]!r}: a dataset, and a centre of "
-            "another. Give one of the datasets another name."
-        )
+    advice = "a dataset, and a centre of another. Give one of the datasets another name."
+    refuse_repeated((view.name for view in views), "blocks of the table would be called", advice)
     return views
 
 
-def open_dataset(
-    dataset: StudyDataset,
-    beside: Path,
-    folder: Path,
-    *,
-    seed: int,
-    root: Path | str | None = None,
-    scratch: Path | None = None,
+def _open_dataset(
+    study: Study, dataset: StudyDataset, folder: Path, root: Path | str | None, scratch: Path | None
 ) -> PreparedCollection:
-    """The prepared series of a dataset, prepared below ``folder`` if necessary.
-
-    Paths are relative to ``beside``; ``seed`` is that of random lengths and shuffled labels; ``scratch`` as in
-    `views_of`.
-    """
-    sources = dataset.sources or (dataset,)
+    """The prepared series of a dataset, prepared if necessary."""
+    sources, seed = dataset.sources or (dataset,), study.seeds[0]
     collections = [
-        _open_data(item.data, item.classes, dataset.preparation, beside, folder, root=root, scratch=scratch)
+        _open_data(item, dataset.preparation, study.folder, folder, root=root, scratch=scratch)
         for item in sources
     ]
     if not is_changed(dataset):
@@ -142,8 +110,7 @@ def open_dataset(
 
 
 def _open_data(
-    data: str,
-    classes: Sequence[str],
+    source: Source | StudyDataset,
     preparation: Preparation,
     beside: Path,
     folder: Path,
@@ -151,7 +118,7 @@ def _open_data(
     root: Path | str | None,
     scratch: Path | None,
 ) -> PreparedCollection:
-    place = beside / data
+    data, place = source.data, beside / source.data
     if is_prepared(place):
         collection = read_prepared(place, verify=True)
         if str(preparation) and preparation != collection.preparation:
@@ -161,7 +128,7 @@ def _open_data(
             )
         return collection
     if data in DATASETS:
-        plan = plan_dataset(data, root=root, classes=classes or None)
+        plan = plan_dataset(data, root=root, classes=source.classes or None)
     elif place.suffix.lower() == ".csv":
         plan = plan_manifest(place)
     else:
@@ -169,7 +136,7 @@ def _open_data(
             f"there is no dataset {data!r}{did_you_mean(data, DATASETS)} Data of your own is a folder "
             "that raxss prepare made, or a CSV manifest; its path counts from the study's folder."
         )
-    home = folder / _home(Path(data).stem, [data, list(classes), str(preparation)])
+    home = folder / _home(Path(data).stem, [data, list(source.classes), str(preparation)])
     return _prepared(plan, home, preparation, scratch)
 
 
@@ -194,18 +161,13 @@ def _home(stem: str, wanted: Sequence[Any]) -> str:
     return f"{slug(stem)}-{canonical_hash(wanted)[:8]}"
 
 
-def centre_view(dataset: str, centre: str) -> str:
-    """Name of the view of one centre of a dataset.
-
-    >>> centre_view("ds003029", "JHH"), is_view_of("ds003029: JHH", "ds003029")
-    ('ds003029: JHH', True)
-    """
-    return f"{dataset}: {centre}"
-
-
 def is_view_of(view: str, dataset: str) -> bool:
-    """Whether a view of this name is the whole dataset, or a centre of it."""
-    return view == dataset or view.startswith(centre_view(dataset, ""))
+    """Whether a view of this name is the whole dataset, or a centre of it.
+
+    >>> is_view_of("ds003029", "ds003029"), is_view_of("ds003029: JHH", "ds003029")
+    (True, True)
+    """
+    return view == dataset or view.startswith(f"{dataset}: ")
 
 
 def slug(name: str) -> str:
@@ -257,9 +219,7 @@ def _members(dataset: StudyDataset, collection: PreparedCollection) -> NDArray[n
     """Indices of the series of the study's classes."""
     labels = collection.labels
     known = np.unique(labels).tolist()
-    for label in dataset.classes:
-        if label not in known:
-            raise LabelError(f"no series has the class {label!r}{did_you_mean(label, known)}")
+    refuse_absent("no series has the class", dataset.classes, known)
     kept = np.isin(labels, dataset.classes) if dataset.classes else np.ones(len(labels), dtype=bool)
     if len(np.unique(labels[kept])) < 2:
         raise LabelError(
@@ -272,10 +232,7 @@ def _members(dataset: StudyDataset, collection: PreparedCollection) -> NDArray[n
 def _positive(dataset: StudyDataset, classes: tuple[str, ...]) -> str | None:
     """Positive class of F1 and AUC; None of more than two classes, for which they are averages."""
     if dataset.positive is not None:
-        if dataset.positive not in classes:
-            raise LabelError(
-                f"no series has the positive class {dataset.positive!r}{did_you_mean(dataset.positive, classes)}"
-            )
+        refuse_absent("no series has the positive class", [dataset.positive], classes)
         if len(classes) > 2:
             raise LabelError(
                 f"positive is {dataset.positive!r}, but there are {len(classes)} classes, {', '.join(classes)}; it "
@@ -293,11 +250,7 @@ def _positive(dataset: StudyDataset, classes: tuple[str, ...]) -> str | None:
 
 
 def _f1_classes(dataset: StudyDataset, classes: tuple[str, ...]) -> tuple[str, ...]:
-    for f1_label in dataset.f1_classes:
-        if f1_label not in classes:
-            raise LabelError(
-                f"f1_classes has {f1_label!r}, which no series has{did_you_mean(f1_label, classes)}"
-            )
+    refuse_absent("no series has the class of f1_classes", dataset.f1_classes, classes)
     if dataset.f1_classes and len(classes) == 2:
         raise LabelError(
             f"f1_classes is {', '.join(dataset.f1_classes)}, but there are two classes, {', '.join(classes)}, and "
@@ -329,14 +282,6 @@ def check_windows(
     """Raise if more than a tenth of the series have fewer windows than a window has neighbours.
 
     ``system`` is named if the settings are its own.
-
-    Examples
-    --------
-    >>> from raxss.data.datasets import load_synthetic
-    >>> check_windows(load_synthetic(), WindowConfig(window_length=1024, stride=512))
-    Traceback (most recent call last):
-    ...
-    raxss.errors.ConfigError: 40 of 40 series have fewer than 11 windows of 1024 samples at stride 512 ...
     """
     needed = n_neighbors + 1
     lengths = np.array([item.n_samples for item in series])
@@ -380,22 +325,32 @@ def _splits(
         named = [replace(item, description=f"{plan.n_folds} folds by {item.description}") for item in made]
         return {dataset.name: dict(zip(seeds, named, strict=False))}
     centres = _centres(series, plan.only)
-    found: dict[str, dict[int, Split]] = {centre_view(dataset.name, centre): {} for centre in centres}
-    for seed in seeds:
-        if plan.kind == "leave-one-out":
-            share = plan.fractions[1] / (plan.fractions[0] + plan.fractions[1])
-            left_out = leave_one_out(series, seed=seed, validation=share, balance=plan.balance)
-            for centre in centres:
-                found[centre_view(dataset.name, centre)][seed] = left_out[centre]
-            continue
-        for centre, members in centres.items():
-            try:
-                split = split_series(series[members], fractions=plan.fractions, seed=seed, **settings)
-            except DataError as error:
-                raise DataError(f"centre {centre!r}: {error}") from error
-            split = replace(split, fold=centre, description=f"one centre, by {split.description}")
-            found[centre_view(dataset.name, centre)][seed] = _of_whole(split, members)
-    return found
+    if plan.kind == "leave-one-out":
+        share = plan.fractions[1] / (plan.fractions[0] + plan.fractions[1])
+        by_seed = {
+            seed: leave_one_out(series, seed=seed, validation=share, balance=plan.balance) for seed in seeds
+        }
+        return {
+            f"{dataset.name}: {centre}": {seed: by_seed[seed][centre] for seed in seeds} for centre in centres
+        }
+    return {
+        f"{dataset.name}: {centre}": {
+            seed: _within_centre(series, members, centre, fractions=plan.fractions, seed=seed, **settings)
+            for seed in seeds
+        }
+        for centre, members in centres.items()
+    }
+
+
+def _within_centre(
+    series: SeriesCollection, members: NDArray[np.int64], centre: str, **settings: Any
+) -> Split:
+    try:
+        split = split_series(series[members], **settings)
+    except DataError as error:
+        raise DataError(f"centre {centre!r}: {error}") from error
+    split = replace(split, fold=centre, description=f"one centre, by {split.description}")
+    return _of_whole(split, members)
 
 
 def _centres(series: SeriesCollection, only: Sequence[str]) -> dict[str, NDArray[np.int64]]:
@@ -416,16 +371,7 @@ def _of_whole(split: Split, members: NDArray[np.int64]) -> Split:
 
 
 def bootstrap_groups(collection: SeriesCollection, split: Split) -> list[str]:
-    """Group of each test series at the widest known level, for a bootstrap.
-
-    Examples
-    --------
-    >>> from raxss.data.series import Series
-    >>> series = SeriesCollection(Series([0.0], label=k % 2, name=f"s{k}", group=f"p{k % 5}") for k in range(20))
-    >>> split = split_series(series, by="channel", seed=0)
-    >>> set(bootstrap_groups(series, split)) <= {"p0", "p1", "p2", "p3", "p4"}
-    True
-    """
+    """Group of each test series at the widest known level, for a bootstrap."""
     try:
         level, groups = groups_by(collection, None)
     except DataError:  # a wider level is known of some only

@@ -28,14 +28,15 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from raxss._core.atomic import output_lock, whole_file
 from raxss._core.bounded import json_of, read_json
 from raxss._core.bounded_parquet import read_parquet_table
 from raxss._core.store import unsealed
+from raxss.benchmark.analyses.evaluation import EvaluatedRun
 from raxss.benchmark.result import FORMAT as RUN_FORMAT
-from raxss.benchmark.result import damage_reported
+from raxss.benchmark.result import RunResult, damage_reported
 from raxss.errors import DataError
 
 if TYPE_CHECKING:
@@ -48,57 +49,20 @@ FACTS, ERROR = ".facts.json", ".error.json"  # ends of the names of files beside
 #: Columns of every row, of rows about a series, and of rows about a run: plain values, then JSON texts.
 KEYS = {"cell": "string", "dataset": "string", "system": "string", "seed": "int64"}
 SERIES = {"answer": "int64", "series": "string", "group": "string", "label": "int64"}
-PLAIN = {
-    "format": "string",
-    "config_hash": "string",
-    "fold": "string",
-    "window_accuracy": "double",
-    "n_parameters": "int64",
-    "seal": "string",
-}
-NESTED = (
-    "classes",
-    "positive",
-    "f1_classes",
-    "changes",
-    "settings",
-    "split",
-    "validation",
-    "question",
-    "more",
-    "facts",
-)
-OF_PACKING = (
-    "format",
-    "seal",
-    "question",
-    "more",
-    "facts",
-)  # columns that are no entry of `RunResult.to_json`
+PLAIN = {"format": "string", "config_hash": "string", "fold": "string", "window_accuracy": "double"}
+PLAIN |= {"n_parameters": "int64", "seal": "string"}
+ENTRIES = ("classes", "positive", "f1_classes", "changes", "settings", "split", "validation")
+NESTED = (*ENTRIES, "question", "more", "facts")
 BY_SERIES = ("names", "groups", "labels", "probabilities")
 ZSTD_LEVEL = 9  # higher levels take longer and save little
 
+Kept = TypeVar("Kept", RunResult, EvaluatedRun)
 logger = logging.getLogger("raxss")
-
-
-class Sealed(Protocol):
-    """A result that is kept as sealed JSON: `RunResult`, and `EvaluatedRun` of a run with a probe."""
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read its file."""
-
-    @classmethod
-    def from_sealed(cls, content: Mapping[str, Any]) -> Self:
-        """Make it from the content of its file."""
-
-
-Kept = TypeVar("Kept", bound=Sealed)
 
 
 def read_run(place: Path, kind: type[Kept]) -> Kept:
     """Read the result of a run from its file, or from the packed file of its study; DataError if damaged."""
-    rows = None if place.exists() else _packed(_study_folder(place)).get(_key(place))
+    rows = None if place.exists() else _packed_rows(place)
     if rows is None:
         return kind.read(place)
     with damage_reported(place):
@@ -107,7 +71,7 @@ def read_run(place: Path, kind: type[Kept]) -> Kept:
 
 def is_kept(place: Path) -> bool:
     """Whether there is a result of a run, in a file of its own or packed."""
-    return place.exists() or _key(place) in _packed(_study_folder(place))
+    return place.exists() or _packed_rows(place) is not None
 
 
 def facts_of(place: Path) -> dict[str, Any]:
@@ -115,7 +79,7 @@ def facts_of(place: Path) -> dict[str, Any]:
     file = place.with_suffix(FACTS)
     if file.exists():
         return read_facts(file)
-    rows = _packed(_study_folder(place)).get(_key(place))
+    rows = _packed_rows(place)
     return {} if rows is None else _packed_facts(rows)
 
 
@@ -138,12 +102,7 @@ def trials_in(folder: Path) -> list[Path]:
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """Places of all runs of a study folder that have a result, trials left out.
-
-    >>> import tempfile
-    >>> runs_in(Path(tempfile.mkdtemp()))
-    []
-    """
+    """Places of all runs of a study folder that have a result, trials left out."""
     files = {file for file in folder.glob("cells/*/*.json") if not file.name.endswith((FACTS, ERROR))}
     packed = {folder / f"{key}.json" for key in _packed(folder) if key.startswith("cells/")}
     return sorted(files | packed)
@@ -157,21 +116,6 @@ def pack_runs(folder: Path | str) -> Path | None:
     same. Errors stay files, as do results that were cut short, and all of them where the table would be larger than
     `raxss._core.bounded_parquet` reads. The folder is locked meanwhile.
 
-    Examples
-    --------
-    >>> import tempfile
-    >>> import numpy as np
-    >>> from raxss.benchmark.result import RunResult
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> place = folder / "cells" / "toy" / "sss-1-ab12.json"
-    >>> RunResult(dataset="toy", system="sss", seed=1, config_hash="ab12", classes=("a", "b"), positive="b",
-    ...            names=("s1", "s2"), labels=("a", "b"), groups=("g1", "g2"),
-    ...            probabilities=np.array([[0.9, 0.1], [0.2, 0.8]])).write(place)
-    >>> pack_runs(folder).name, place.exists()
-    ('cells.parquet', False)
-    >>> read_run(place, RunResult).probabilities
-    array([[0.9, 0.1],
-           [0.2, 0.8]])
     """
     folder = Path(folder)
     with output_lock(os.path.realpath(folder)):
@@ -253,13 +197,8 @@ def _with_probabilities(
 def _schema(n_classes: int) -> pa.Schema:
     import pyarrow as pa
 
-    columns = (
-        KEYS
-        | SERIES
-        | {f"p_{k}": "double" for k in range(n_classes)}
-        | PLAIN
-        | dict.fromkeys(NESTED, "string")
-    )
+    probabilities = {f"p_{k}": "double" for k in range(n_classes)}
+    columns = KEYS | SERIES | probabilities | PLAIN | dict.fromkeys(NESTED, "string")
     return pa.schema([pa.field(name, pa.type_for_alias(kind)) for name, kind in columns.items()])
 
 
@@ -360,14 +299,9 @@ def _content_of(rows: pa.Table) -> dict[str, Any]:
     """The sealed JSON that the rows of a run were made from."""
     heads = [k for k, name in enumerate(rows.column("series").to_pylist()) if name is None]
     first, *answers = (rows.slice(a, b - a) for a, b in pairwise([*heads, len(rows)]))
-    run: dict[str, Any] = {
-        name: _value(first, name) for name in (*KEYS, *PLAIN) if name not in ("cell", *OF_PACKING)
-    }
-    run |= {
-        name: _nested(first, name)
-        for name in NESTED
-        if name not in OF_PACKING and _value(first, name) is not None
-    }
+    plain = [name for name in (*KEYS, *PLAIN) if name not in ("cell", "format", "seal")]
+    run: dict[str, Any] = {name: _value(first, name) for name in plain}
+    run |= {name: _nested(first, name) for name in ENTRIES if _value(first, name) is not None}
     series, classes = first.slice(1), run["classes"]
     run["names"], run["groups"] = series.column("series").to_pylist(), series.column("group").to_pylist()
     run["labels"] = [classes[k] for k in series.column("label").to_pylist()]
@@ -410,8 +344,9 @@ def _packed_facts(rows: pa.Table) -> dict[str, Any]:
     return facts if isinstance(facts, dict) else {}
 
 
-def _study_folder(place: Path) -> Path:
-    return place.parents[2]
+def _packed_rows(place: Path) -> pa.Table | None:
+    """The rows of a run in the packed file of its study; None if there are none."""
+    return _packed(place.parents[2]).get(_key(place))
 
 
 def _key(place: Path) -> str:

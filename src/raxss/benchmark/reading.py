@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -51,10 +52,24 @@ def whole(what: str, given: Any, least: int) -> int:
     return given
 
 
-def is_number(value: object) -> bool:
-    """Whether a value is a finite number; booleans are none.
+def refuse_repeated(names: Iterable[str], what: str, advice: str) -> None:
+    """Raise if a name comes more than once.
 
-    >>> is_number(0.5), is_number(True), is_number("0.5")
-    (True, False, False)
+    >>> refuse_repeated(["a", "b", "a"], "datasets are called", "rename one.")
+    Traceback (most recent call last):
+    ...
+    raxss.errors.ConfigError: 2 datasets are called 'a'; rename one.
     """
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise ConfigError(f"{count} {what} {name!r}; {advice}")
+
+
+def pooling_from(what: str, given: Any) -> tuple[int, int] | None:
+    """``24/12`` as two numbers."""
+    if given is None:
+        return None
+    found = re.fullmatch(r"(\d+)/(\d+)", str(given), re.ASCII)
+    if found is None:
+        raise ConfigError(f"{what} is {given!r}; a kernel and a stride are needed, such as '24/12'.")
+    return int(found[1]), int(found[2])

@@ -34,7 +34,7 @@ from raxss.method.window_scorer import pick_device
 from raxss.metrics import score
 
 #: Facts of a run that may explain other numbers.
-PLACES = (
+PLACES = [
     "device",
     "machine",
     "n_threads",
@@ -45,36 +45,22 @@ PLACES = (
     "scikit-learn",
     "raxss",
     "source",
-)
+]
 WRITTEN = 1e-9  # tables have ten digits
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rerun:
-    """A committed run and its repetition.
-
-    Attributes
-    ----------
-    figures
-        Metric -> committed value, and now; the dataset's headline first.
-    deviation
-        Of the headline over the committed seeds of this system, NaN of one seed.
-    farthest
-        The largest difference of a probability.
-    elsewhere
-        Devices and versions that differ: name -> committed, and now.
-    settings
-        Settings whose current values differ: name -> committed, and now.
-    """
+    """A committed run and its repetition; what differs is a pair: committed, and now."""
 
     dataset: str
     system: str
     seed: int
-    figures: Mapping[str, tuple[float, float]]
-    deviation: float
-    farthest: float
-    elsewhere: Mapping[str, tuple[str, str]]
-    settings: Mapping[str, tuple[Any, Any]]
+    figures: Mapping[str, tuple[float, float]]  # by metric, the dataset's headline first
+    deviation: float  # of the headline over the committed seeds of this system; NaN of one seed
+    farthest: float  # the largest difference of a probability
+    elsewhere: Mapping[str, tuple[str, str]]  # devices and versions that differ
+    settings: Mapping[str, tuple[Any, Any]]  # settings whose current values differ
 
     @property
     def same(self) -> bool:
@@ -97,8 +83,6 @@ class Rerun:
     def verdict(self) -> str:
         """The comparison as a sentence.
 
-        Examples
-        --------
         >>> again = Rerun(dataset="bonn", system="sss", seed=1, figures={"auc": (0.95, 0.953)}, deviation=0.012,
         ...               farthest=0.02, elsewhere={}, settings={})
         >>> again.verdict(), again.holds
@@ -126,31 +110,9 @@ def rerun(
 ) -> list[Rerun]:
     """Fit one system with one seed again, and compare with the committed result.
 
-    Parameters
-    ----------
-    folder
-        Of `raxss table`.
-    dataset
-        One dataset; by default all with this system and seed.
-    study
-        File of the study, by default the copy in the folder; needed if it names data or extensions by a path.
-    root
-        Folder with the registered datasets; ``RAXSS_DATA`` otherwise.
-
-    Examples
-    --------
-    >>> from raxss.benchmark.table import run_table
-    >>> study = Study.from_toml('''
-    ... systems = ["all-positive"]
-    ... seeds = [1, 2]
-    ... [dataset]
-    ... data = "synthetic"
-    ... windows = { window_length = 128, stride = 64 }
-    ... ''')
-    >>> out = tempfile.mkdtemp()
-    >>> outcome = run_table(study, out)
-    >>> [one.verdict() for one in rerun(out, "all-positive", 2)]
-    ['the same to the last digit; probabilities are equal bit for bit']
+    ``folder`` is that of `raxss table`; ``dataset`` one of its datasets, by default all with this system and seed;
+    ``study`` the file of the study, by default the copy in the folder, needed if it names data or extensions by a
+    path; ``root`` the folder with the registered datasets, ``RAXSS_DATA`` otherwise.
     """
     folder = Path(folder)
     table = committed_table(folder)
@@ -223,13 +185,11 @@ def _study(folder: Path, given: Path | str | None) -> Study:
 def _view(study: Study, name: str, system: str, scratch: Path, root: Path | str | None) -> tuple[View, Study]:
     """The view of one block of the table, and the study narrowed to it."""
     datasets = tuple(item for item in study.datasets if is_view_of(name, item.name))
-    known = [item.name for item in study.datasets]
-    if not datasets:
-        raise ConfigError(f"the study has no dataset for {name!r}{did_you_mean(name, known)}")
     narrowed = replace(study, datasets=datasets, systems=(system,))
     views = {view.name: view for view in views_of(narrowed, scratch / "data", root=root)}
     if name not in views:
-        raise ConfigError(f"the study has no dataset for {name!r}{did_you_mean(name, views)}")
+        known = list(views) or [item.name for item in study.datasets]
+        raise ConfigError(f"the study has no dataset for {name!r}{did_you_mean(name, known)}")
     return views[name], narrowed
 
 

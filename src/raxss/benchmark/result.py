@@ -26,64 +26,27 @@ ADDED = frozenset({"f1_classes", "changes"})  # newer than the format: written u
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunResult:
-    """Test predictions of one system, trained with one seed on one split.
-
-    Attributes
-    ----------
-    fold
-        None for a single split, else the fold or the group left out.
-    config_hash
-        Of everything that decides the numbers: data, split, settings.
-    classes, positive
-        Columns of ``probabilities``; the positive class, None of more than two classes.
-    f1_classes
-        Of more than two classes: those whose F1 is averaged; all if empty.
-    changes
-        Changes of the data beyond its preparation: ``sources`` that were joined, the ``crop`` to random lengths,
-        ``shuffled`` labels, and the ``seed`` of the last two.
-    settings
-        Parameters of the estimator, and what was chosen on validation.
-    split
-        Grouping, balancing and sizes of the parts.
-    names, labels, groups
-        ``(n_test,)``; groups are drawn by a bootstrap.
-    probabilities
-        ``(n_test, C)``.
-    window_accuracy
-        Share of the test windows with the right class; None for systems without window probabilities.
-    validation
-        Metrics of the validation series.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> result = RunResult(dataset="toy", system="sss", seed=1, config_hash="ab12", classes=("a", "b"),
-    ...                     positive="b", names=("s1", "s2"), labels=("a", "b"), groups=("g1", "g2"),
-    ...                     probabilities=np.array([[0.9, 0.1], [0.2, 0.8]]))
-    >>> place = Path(tempfile.mkdtemp()) / "cell.json"
-    >>> result.write(place)
-    >>> RunResult.read(place).probabilities
-    array([[0.9, 0.1],
-           [0.2, 0.8]])
-    """
+    """Test predictions of one system, trained with one seed on one split."""
 
     dataset: str
     system: str
     seed: int
-    fold: str | None = None
-    config_hash: str
-    classes: tuple[Any, ...]
-    positive: Any = None
-    f1_classes: tuple[Any, ...] = ()
-    changes: dict[str, Any] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
-    split: dict[str, Any] = field(default_factory=dict)
-    names: tuple[str, ...]
-    labels: tuple[Any, ...]
-    groups: tuple[str, ...]
-    probabilities: NDArray[np.float64]
-    window_accuracy: float | None = None
-    validation: dict[str, float] = field(default_factory=dict)
+    fold: str | None = None  # the fold or the group left out; None for a single split
+    config_hash: str  # of everything that decides the numbers: data, split, settings
+    classes: tuple[Any, ...]  # columns of ``probabilities``
+    positive: Any = None  # None of more than two classes
+    f1_classes: tuple[Any, ...] = ()  # of more than two: those whose F1 is averaged; all if empty
+    changes: dict[str, Any] = field(default_factory=dict)  # of the data, see `transforms.described_changes`
+    settings: dict[str, Any] = field(default_factory=dict)  # parameters of the estimator, and the choice
+    split: dict[str, Any] = field(default_factory=dict)  # grouping, balancing and sizes of the parts
+    names: tuple[str, ...]  # (n_test,)
+    labels: tuple[Any, ...]  # (n_test,)
+    groups: tuple[str, ...]  # (n_test,), drawn by a bootstrap
+    probabilities: NDArray[np.float64]  # (n_test, C)
+    window_accuracy: float | None = (
+        None  # share of test windows with the right class, where windows are scored
+    )
+    validation: dict[str, float] = field(default_factory=dict)  # metrics of the validation series
     n_parameters: int | None = None
 
     @property

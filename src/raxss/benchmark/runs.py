@@ -16,13 +16,13 @@ import platform
 import random
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,9 +32,9 @@ from raxss._core.atomic import canonical_hash, json_ready, sha256_of, write_json
 from raxss._core.jobs.local import threads_limited
 from raxss._core.renames import former_settings
 from raxss._core.version import __version__
-from raxss.benchmark.analyses.evaluation import EvaluatedRun, Evaluation, FittedModel, Probe
+from raxss.benchmark.analyses.evaluation import EvaluatedRun, FittedModel, Probe
 from raxss.benchmark.evaluation_set import View, bootstrap_groups, slug
-from raxss.benchmark.packed import is_kept, read_run
+from raxss.benchmark.packed import Kept, is_kept, read_run
 from raxss.benchmark.result import RunResult
 from raxss.benchmark.study import BUILT_IN, Study, load_extensions
 from raxss.benchmark.systems import System
@@ -54,39 +54,25 @@ from raxss.metrics import score
 RESULTS_VERSION = 1
 FIRST_VERSION = "0.1"  # written for 1: hashes had the version of the package then
 
-Kept = TypeVar("Kept", RunResult, EvaluatedRun)
+
 logger = logging.getLogger("raxss")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Run:
-    """One fit, as it is sent to a worker.
-
-    Attributes
-    ----------
-    choice
-        Settings chosen for this system on the validation series of the first seed.
-    settings
-        Every parameter of the estimator.
-    config_hash
-        Of data, split, settings, seed, threads, device and `RESULTS_VERSION`.
-    place
-        File of its result, until it is packed with others.
-    trial
-        Whether only the validation series are predicted.
-    """
+    """One fit, as it is sent to a worker."""
 
     view: View
     system: System
     seed: int
-    choice: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    config_hash: str
+    choice: Mapping[str, Any] = field(default_factory=dict)  # settings chosen on validation of the first seed
+    settings: Mapping[str, Any] = field(default_factory=dict)  # every parameter of the estimator
+    config_hash: str  # of data, split, settings, seed, threads, device and `RESULTS_VERSION`
     n_threads: int
     device: str
     extensions: tuple[tuple[Path, str], ...] = ()  # files, and the digests that the hash was made of
-    place: Path
-    trial: bool = False
+    place: Path  # file of its result, until it is packed with others
+    trial: bool = False  # only the validation series are predicted
     probe: Probe | None = None
 
     @property
@@ -179,7 +165,7 @@ def place_of(folder: Path, dataset: str, system: str, seed: int | str, config_ha
 
 
 def done(run: Run) -> RunResult | None:
-    """The kept result of a run; None if there is none, or a damaged one."""
+    """The kept result of a run without a probe; None if there is none, or a damaged one."""
     return _kept(run, RunResult)
 
 
@@ -217,9 +203,7 @@ def execute(run: Run) -> RunResult | EvaluatedRun:
         threads_limited(run.n_threads),
         warnings.catch_warnings(record=True) as caught,
         _seeded(run.seed),
-        reproducible(
-            torch.device(run.device)
-        ),  # prediction too: sums over windows have no order of their own
+        reproducible(torch.device(run.device)),  # for prediction too, which sums over windows
     ):
         warnings.simplefilter("default")
         _load_extensions(run)
@@ -238,19 +222,24 @@ def execute(run: Run) -> RunResult | EvaluatedRun:
         clock.lap("load")
         model, validation = _fitted(run, collection)
         clock.lap("fit")
-        labels = collection[run.split.validation].labels
+        judges = collection[[] if "validation" in weak else run.split.validation]
         figures: dict[str, float] = {}
-        if "validation" not in weak and len(validation):
-            figures = score(labels, validation, **run.view.scoring)
+        if len(judges) and len(validation):
+            figures = score(judges.labels, validation, **run.view.scoring)
         clock.lap("validation")
         tested = _result(run, collection, model, figures)
-        clock.lap("test")
         result: RunResult | EvaluatedRun = tested
+        clock.lap("test")
         if run.probe is not None:
-            judges = collection[[] if "validation" in weak else run.split.validation]
-            result = EvaluatedRun(
-                result=tested, evaluations=_evaluations(run, run.probe, collection, judges, model)
+            fitted = FittedModel(
+                model=model,
+                test=_without_labels(collection[run.split.test]),
+                validation=judges,
+                positive=run.view.positive,
+                f1_classes=run.view.f1_classes,
+                window_length=run.view.windows.window_length,
             )
+            result = EvaluatedRun(result=tested, evaluations=tuple(run.probe.evaluate(fitted)))
             clock.lap("probe")
     # Facts first: a result that is there has its facts.
     write_json(run.facts_place, _facts(run, clock, [str(item.message) for item in caught]))
@@ -309,8 +298,7 @@ def _learned(run: Run, train: SeriesCollection, validation: Sequence[Series]) ->
 
 def _probabilities(run: Run, model: Any, series: SeriesCollection) -> NDArray[np.float64]:
     """``(n_series, C)``; the model does not see the labels."""
-    bare = SeriesCollection(replace(item, label=None) for item in series)
-    probabilities = np.asarray(model.predict_proba(bare), dtype=np.float64)
+    probabilities = np.asarray(model.predict_proba(_without_labels(series)), dtype=np.float64)
     expected = len(series), len(run.view.classes)
     if probabilities.shape != expected or not np.isfinite(probabilities).all():
         raise SignalError(
@@ -322,6 +310,8 @@ def _probabilities(run: Run, model: Any, series: SeriesCollection) -> NDArray[np
 
 def _result(run: Run, collection: SeriesCollection, model: Any, figures: Mapping[str, float]) -> RunResult:
     split = run.split
+    described = {name: getattr(split, name) for name in ("description", "by", "leaky", "balance", "seed")}
+    described["fractions"] = list(split.fractions)
     test = collection[[] if run.trial else split.test]
     network = getattr(model, "backbone_", None) or getattr(model, "network_", None)
     return RunResult(
@@ -333,7 +323,7 @@ def _result(run: Run, collection: SeriesCollection, model: Any, figures: Mapping
         **run.view.scoring,
         changes=dict(run.view.changes),
         settings={**json_ready(run.settings), "n_threads": run.n_threads, "choice": dict(run.choice)},
-        split=_described(split),
+        split=described | {f"n_{part}": len(getattr(split, part)) for part in (*PARTS, "dropped")},
         names=tuple(test.names),
         labels=tuple(item.label for item in test),
         groups=() if run.trial else tuple(bootstrap_groups(collection, split)),
@@ -344,31 +334,8 @@ def _result(run: Run, collection: SeriesCollection, model: Any, figures: Mapping
     )
 
 
-def _evaluations(
-    run: Run, probe: Probe, collection: SeriesCollection, validation: SeriesCollection, model: Any
-) -> tuple[Evaluation, ...]:
-    fitted = FittedModel(
-        model=model,
-        test=SeriesCollection(replace(item, label=None) for item in collection[run.split.test]),
-        validation=validation,
-        positive=run.view.positive,
-        f1_classes=run.view.f1_classes,
-        window_length=run.view.windows.window_length,
-    )
-    return tuple(probe.evaluate(fitted))
-
-
-def _described(split: Split) -> dict[str, Any]:
-    counts = {f"n_{part}": len(getattr(split, part)) for part in (*PARTS, "dropped")}
-    return {
-        "description": split.description,
-        "by": split.by,
-        "leaky": split.leaky,
-        "balance": split.balance,
-        "seed": split.seed,
-        "fractions": list(split.fractions),
-        **counts,
-    }
+def _without_labels(series: SeriesCollection) -> SeriesCollection:
+    return SeriesCollection(replace(item, label=None) for item in series)
 
 
 def _window_accuracy(model: Any, test: SeriesCollection) -> float | None:
@@ -376,9 +343,8 @@ def _window_accuracy(model: Any, test: SeriesCollection) -> float | None:
     if not hasattr(model, "window_probabilities"):
         return None
     classes = np.asarray(model.classes_)
-    bare = SeriesCollection(replace(item, label=None) for item in test)
     n_right = n_windows = 0
-    for item, probabilities in zip(test, model.window_probabilities(bare), strict=True):
+    for item, probabilities in zip(test, model.window_probabilities(_without_labels(test)), strict=True):
         n_right += int((classes[probabilities.argmax(axis=1)] == item.label).sum())
         n_windows += len(probabilities)
     return n_right / n_windows if n_windows else None
@@ -405,15 +371,15 @@ def _seeded(seed: int) -> Iterator[None]:
 class _Clock:
     """Seconds by part of the work."""
 
-    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
-        self._now, self._last = now, now()
+    def __init__(self) -> None:
+        self._last = time.perf_counter()
         self.seconds: dict[str, float] = {}
 
     def lap(self, part: str) -> None:
         """Record the time since the last call as that of this part."""
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             torch.cuda.synchronize()
-        now = self._now()
+        now = time.perf_counter()
         self.seconds[part], self._last = now - self._last, now
 
 

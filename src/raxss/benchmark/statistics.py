@@ -10,7 +10,7 @@ draws, so that what makes a draw hard for both cancels in their difference.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ SEED = 69421
 ROUNDING = 1e-12  # differences below this are none
 
 Floats = NDArray[np.float64]
+Row = dict[str, Any]
 RunKey = tuple[int, str]  # seed, fold
 
 
@@ -146,31 +147,18 @@ def resampled(
 def differences(
     draws: Sequence[Resampled], references: Sequence[str] = REFERENCES, metrics: Sequence[str] = COMPARED
 ) -> pd.DataFrame:
-    """The table of `paired_bootstrap`, from draws that were made already."""
-    rows: list[dict[str, Any]] = []
+    """The table of `paired_bootstrap`, from draws that were made already.
+
+    The reference `CHANCE` is an AUC of .5: with shuffled labels, a corrected p below .01 is a leak.
+    """
+    rows: list[Row] = []
     for dataset in sorted({draw.dataset for draw in draws}):
         systems = {draw.system: draw for draw in draws if draw.dataset == dataset}
         for metric in metrics:
-            for reference in (name for name in references if name in systems):
+            for reference in (name for name in references if name in systems or name == CHANCE):
                 others = [systems[name] for name in sorted(systems) if name != reference]
-                rows += _corrected([difference(other, systems[reference], metric) for other in others])
+                rows += corrected([difference(other, systems.get(reference), metric) for other in others])
     return pd.DataFrame(rows, columns=DIFFERENCES)
-
-
-def differences_from_chance(draws: Sequence[Resampled]) -> pd.DataFrame:
-    """The difference of every system's AUC from .5, as rows of `paired_bootstrap`.
-
-    With shuffled labels, a corrected p below .01 is a 99 % interval that excludes .5: a leak.
-    """
-    rows: list[dict[str, Any]] = []
-    for dataset in sorted({draw.dataset for draw in draws}):
-        rows += _corrected([difference(draw, None, "auc") for draw in draws if draw.dataset == dataset])
-    return pd.DataFrame(rows, columns=DIFFERENCES)
-
-
-def _corrected(family: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    corrected = holm([row["p"] for row in family])
-    return [row | {"p_holm": p} for row, p in zip(family, corrected, strict=True)]
 
 
 def intervals(draws: Sequence[Resampled], metrics: Sequence[str] = COMPARED) -> pd.DataFrame:
@@ -191,8 +179,6 @@ def holm(p_values: ArrayLike) -> Floats:
 
     NaN stays NaN and does not count.
 
-    Examples
-    --------
     >>> holm([0.01, 0.04, 0.03])
     array([0.03, 0.06, 0.06])
     """
@@ -202,6 +188,21 @@ def holm(p_values: ArrayLike) -> Floats:
     corrected = np.full(p.shape, np.nan)
     corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)), 1)
     return corrected
+
+
+def corrected(rows: Sequence[Row], family: Callable[[Row], Hashable] = lambda _: None) -> list[Row]:
+    """The rows with ``p_holm``: p-values corrected (Holm) within each family.
+
+    >>> [row["p_holm"] for row in corrected([{"p": 0.01}, {"p": 0.04}])]
+    [0.02, 0.04]
+    """
+    members: dict[Hashable, list[int]] = {}
+    for place, row in enumerate(rows):
+        members.setdefault(family(row), []).append(place)
+    p_holm = np.full(len(rows), np.nan)
+    for places in members.values():
+        p_holm[places] = holm([rows[place]["p"] for place in places])
+    return [row | {"p_holm": float(p)} for row, p in zip(rows, p_holm, strict=True)]
 
 
 def _key(result: RunResult) -> RunKey:
@@ -410,15 +411,7 @@ def _cliques(ranks: pd.Series, difference: float) -> tuple[tuple[str, ...], ...]
 
 
 def plot_critical_difference(found: CriticalDifference, *, ax: Axes | None = None) -> Axes:
-    """Mean ranks on a line, the best at the left; bars join systems that do not differ.
-
-    Examples
-    --------
-    >>> scores = pd.DataFrame({"a": [0.9, 0.8], "b": [0.7, 0.9], "c": [0.5, 0.6]})
-    >>> ax = plot_critical_difference(critical_difference(scores))
-    >>> [text.get_text() for text in ax.texts][-3:]
-    ['a  1.50', 'b  1.50', '3.00  c']
-    """
+    """Mean ranks on a line, the best at the left; bars join systems that do not differ."""
     names, ranks, k = list(found.ranks.index), found.ranks.to_numpy(), len(found.ranks)
     n_left = (k + 1) // 2
     first_row = -0.6 - 0.35 * len(found.cliques)

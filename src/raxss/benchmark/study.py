@@ -10,7 +10,6 @@ import dataclasses
 import json
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,7 @@ from raxss._core.atomic import sha256_of
 from raxss._core.bounded import read_toml_text, toml_of
 from raxss._core.renames import SETTING, STUDY, current_names
 from raxss.benchmark.dataset import StudyDataset, datasets_in
-from raxss.benchmark.reading import names_in, refuse_unknown, section, whole
+from raxss.benchmark.reading import names_in, refuse_repeated, refuse_unknown, section, whole
 from raxss.benchmark.systems import BUDGET, SYSTEMS, System, find_system
 from raxss.errors import ConfigError, RAxSSError, did_you_mean
 from raxss.method.backbones.protocol import BACKBONES
@@ -37,27 +36,6 @@ FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")  # files are named af
 class Study:
     """A comparison: which systems, on which data, how often, with which budget.
 
-    Attributes
-    ----------
-    systems
-        Names; ``("all",)`` stands for all.
-    n_threads
-        Of each fit; it changes the last bits of the numbers.
-    training
-        Settings of `TrainingConfig` for all networks.
-    settings
-        System -> its settings; one with ``base`` is a new system, a variant of that one.
-    analyses
-        Analysis -> its settings, see `raxss.benchmark.analyses.analysis.Analysis`.
-    extensions
-        Python files to import before a fit.
-    folder
-        Paths are relative to it.
-    text
-        Content of the file.
-
-    Examples
-    --------
     >>> study = Study.from_toml('''
     ... systems = ["sss", "sss-timesnet"]
     ... seeds = [1, 2]
@@ -72,23 +50,21 @@ class Study:
     ... ''')
     >>> study.datasets[0].name, study.seeds, list(study.compared())
     ('synthetic', (1, 2), ['sss', 'sss-timesnet'])
-    >>> Study.from_toml('[dataset]\\ndata = "synthetic"\\nstride = 5')
-    Traceback (most recent call last):
-    ...
-    raxss.errors.ConfigError: [dataset] has no setting 'stride'. Known: ...
     """
 
     name: str = "study"
     datasets: tuple[StudyDataset, ...]
-    systems: tuple[str, ...] = (ALL,)
+    systems: tuple[str, ...] = (ALL,)  # names
     seeds: tuple[int, ...] = SEEDS
-    n_threads: int = 1
-    training: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    analyses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    extensions: tuple[Path, ...] = ()
-    folder: Path = Path()
-    text: str = field(default="", repr=False, compare=False)
+    n_threads: int = 1  # of each fit; it changes the last bits of the numbers
+    training: Mapping[str, Any] = field(default_factory=dict)  # of `TrainingConfig`, for all networks
+    settings: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict
+    )  # by system; a new one has a ``base``
+    analyses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings by analysis
+    extensions: tuple[Path, ...] = ()  # Python files to import before a fit
+    folder: Path = Path()  # paths are relative to it
+    text: str = field(default="", repr=False, compare=False)  # content of the file
 
     @classmethod
     def read(cls, path: Path | str) -> Study:
@@ -108,10 +84,11 @@ class Study:
     @classmethod
     def from_toml(cls, text: str, *, folder: Path = Path(), name: str = "study") -> Study:
         """Read and check the text of a study; ``name`` is the default name."""
-        tables = current_names(_tables(text), STUDY)
-        known = ("name", "systems", "seeds", "n_threads", "extensions")
-        sections = ("dataset", "preparation", "windows", "split", "training", "system", "analysis")
-        refuse_unknown("the study", tables, (*known, *sections))
+        tables = toml_of(text, "the study")
+        json.dumps(tables, default=_refuse_value)
+        tables = current_names(tables, STUDY)
+        known = "name systems seeds n_threads extensions dataset preparation windows split training system analysis"
+        refuse_unknown("the study", tables, known.split())
         own, analyses = section(tables, "system"), section(tables, "analysis")
         study = cls(
             name=str(tables.get("name", name)),
@@ -208,12 +185,6 @@ def load_extensions(files: Iterable[Path]) -> None:
 # Reading the tables -------------------------------------------------------------------------------------------
 
 
-def _tables(text: str) -> dict[str, Any]:
-    tables = toml_of(text, "the study")
-    json.dumps(tables, default=_refuse_value)
-    return tables
-
-
 def _refuse_value(value: Any) -> None:
     raise ConfigError(f"the study holds the date or time {value}, which no setting is; put text in quotes.")
 
@@ -252,9 +223,7 @@ def _extensions(given: Any, folder: Path) -> tuple[Path, ...]:
             raise ConfigError(
                 f"the extension {file.name!r} is not there; its path counts from the study's folder."
             )
-    stems = Counter(file.stem for file in files)
-    if repeated := [stem for stem, count in stems.items() if count > 1]:
-        raise ConfigError(
-            f"two extensions are called {repeated[0]!r}; each is imported by its name. Rename one."
-        )
+    refuse_repeated(
+        (file.stem for file in files), "extensions are called", "each is imported by its name. Rename one."
+    )
     return files

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from raxss._core.renames import current_settings
+from raxss.benchmark.reading import refuse_unknown
 from raxss.errors import ConfigError, did_you_mean
 from raxss.estimator.config import Config, setting_homes
 from raxss.method.windows import WindowConfig
@@ -34,21 +35,11 @@ ESTIMATORS: dict[Kind, tuple[str, str]] = {
 #: The lengths L among which fixed-length systems choose on validation, as SSS's baselines do.
 LENGTHS = (1000, 3000, 5000, 10000)
 
+#: Those settings of all networks that count windows, or steps over windows; a system with one item a series has
+#: its own values.
+BUDGET_OF_WINDOWS = ("batch_size", "lr", "start_lr", "final_lr", "warmup_steps", "schedule_steps")
 #: Settings of a study for all networks. Losses are not among them: they define a system.
-BUDGET = (
-    "max_epochs",
-    "patience",
-    "batch_size",
-    "lr",
-    "start_lr",
-    "final_lr",
-    "warmup_steps",
-    "schedule_steps",
-    "weight_decay",
-    "precision",
-)
-#: Those that count windows, or steps over windows; a system with one item a series has its own values.
-BUDGET_OF_WINDOWS = ("batch_size", "warmup_steps", "schedule_steps", "lr", "start_lr", "final_lr")
+BUDGET = ("max_epochs", "patience", *BUDGET_OF_WINDOWS, "weight_decay", "precision")
 BY_THE_STUDY = ("random_state", "device", "callbacks", "verbose")
 
 #: For networks with one item a series; the paper's batches of 8192 windows would be one step an epoch there.
@@ -69,23 +60,9 @@ ONE_ITEM_A_SERIES = {
 class System:
     """One system of a comparison.
 
-    Attributes
-    ----------
-    kind
-        ``windows``: `RAxSSClassifier`, trained on windows. ``fixed``: the same on the first L samples of each
-        series, as one window (`pad_trunc`). ``rocket``, ``sequence``, ``mil``, ``forest``, ``trivial``: see
-        baselines/.
-    settings
-        Estimator parameters that differ from the preset.
-    revision
-        Raised when the same settings gave other numbers than before, so that earlier results are computed again.
-    base
-        The system that a variant is compared with.
+    The kind ``windows`` is `RAxSSClassifier`, trained on windows; ``fixed`` is the same on the first L samples of
+    each series, as one window (`pad_trunc`); the others are those of baselines/.
 
-    Examples
-    --------
-    >>> SYSTEMS["patchtst"].choices_for(4097)
-    [{'window_length': 1000}, {'window_length': 3000}, {'window_length': 5000}]
     >>> mine = SYSTEMS["sss"].with_settings("sss-conv", {"backbone": "convnet"})
     >>> mine.base, mine.description
     ('sss', "sss with backbone = 'convnet'")
@@ -98,9 +75,9 @@ class System:
     description: str
     kind: Kind
     preset: str = "paper"
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    revision: int = 0
-    base: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)  # parameters that differ from the preset
+    revision: int = 0  # raised when the same settings give other numbers, so that results are computed again
+    base: str | None = None  # the system that a variant is compared with
 
     @property
     def is_network(self) -> bool:
@@ -118,12 +95,7 @@ class System:
         return self.kind == "windows" or self.settings.get("pooling") == "conjunctive"
 
     def learns_from_all(self, parameters: Mapping[str, Any]) -> bool:
-        """Whether nothing is chosen, stopped or fitted on the validation series, so that it is trained on them too.
-
-        >>> windows = WindowConfig()
-        >>> [name for name, one in SYSTEMS.items() if one.learns_from_all(one.parameters(windows))]
-        ['features-forest', 'recommended']
-        """
+        """Whether nothing is chosen, stopped or fitted on the validation series, so it learns from them too."""
         if not self.is_network:
             return self.kind == "forest"
         config = _config_of(parameters)
@@ -140,15 +112,18 @@ class System:
         known = [parameter for parameter in _parameters_of(self.kind) if parameter not in BY_THE_STUDY]
         if self.kind == "fixed":
             known.remove("stride")  # one window a series is what makes it that
-        for setting in settings:
-            if setting in BY_THE_STUDY:
-                raise ConfigError(
-                    f"system {name!r} sets {setting!r}, which the study decides for all systems. Leave it out."
-                )
-            if setting not in known:
-                raise ConfigError(f"system {name!r} has no setting {setting!r}{did_you_mean(setting, known)}")
+        for setting in set(settings) & set(BY_THE_STUDY):
+            raise ConfigError(
+                f"system {name!r} sets {setting!r}, which the study decides for all systems. Leave it out."
+            )
+        refuse_unknown(f"system {name!r}", settings, known)
         merged = self._merged(settings)
-        self._check_values(name, merged)
+        try:  # the settings that RAxSS has; the estimator checks the others
+            config = _config_of(self._start() | merged)
+            if self.kind in ("windows", "fixed"):
+                config.check_fit(validation_given=True)
+        except ConfigError as error:
+            raise ConfigError(f"system {name!r}: {error}") from error
         if name == self.name:
             return replace(self, settings=merged)
         listed = ", ".join(f"{name} = {value!r}" for name, value in settings.items()) or "its own settings"
@@ -175,19 +150,13 @@ class System:
                 merged[setting] = {**before[setting], **value}
         return merged
 
-    def _check_values(self, name: str, settings: Mapping[str, Any]) -> None:
-        """Check the settings that RAxSS has; the estimator checks the others."""
-        try:
-            config = _config_of(self._start() | {**self.settings, **settings})
-            if self.kind in ("windows", "fixed"):
-                config.check_fit(validation_given=True)
-        except ConfigError as error:
-            raise ConfigError(f"system {name!r}: {error}") from error
-
     def choices_for(self, longest: int) -> list[dict[str, Any]]:
         """Settings to choose from on the validation series of the first seed; ``[{}]``: no choice.
 
         Lengths go up to and including the first that is not below ``longest``, the samples of the longest series.
+
+        >>> SYSTEMS["patchtst"].choices_for(4097)
+        [{'window_length': 1000}, {'window_length': 3000}, {'window_length': 5000}]
         """
         if self.kind not in ("fixed", "rocket") or "window_length" in self.settings:
             return [{}]
@@ -205,19 +174,9 @@ class System:
     ) -> dict[str, Any]:
         """Every parameter of the estimator but seed and device, as recorded with a result.
 
-        Parameters
-        ----------
-        windows
-            L and stride of the study.
-        training
-            The study's budget for all networks (`BUDGET`). Batch sizes, rates and schedules there are meant for
-            windows, so they do not apply to systems with one item a series.
-        choice
-            One of `choices_for`.
-        longest
-            Samples of the longest series.
-        positive
-            Positive class, for `all-positive`.
+        ``training`` is the study's budget for all networks (`BUDGET`); its batch sizes, rates and schedules are
+        meant for windows, so they do not apply to systems with one item a series. ``choice`` is one of
+        `choices_for`, ``longest`` the samples of the longest series, ``positive`` for `all-positive`.
         """
         settings = self._start() | self._budget(training or {}) | dict(self.settings)
         if self.kind in ("windows", "mil"):
@@ -229,11 +188,7 @@ class System:
         if self.kind == "trivial" and positive is not None:
             settings.setdefault("positive", positive)
         defaults = _parameters_of(self.kind)
-        unknown = [name for name in self.settings if name not in defaults]
-        if unknown:  # `with_settings` checks earlier
-            raise ConfigError(
-                f"system {self.name!r} has no setting {unknown[0]!r}{did_you_mean(unknown[0], defaults)}"
-            )
+        refuse_unknown(f"system {self.name!r}", self.settings, defaults)  # `with_settings` checks earlier
         return {
             name: settings.get(name, value) for name, value in defaults.items() if name not in BY_THE_STUDY
         }
@@ -256,18 +211,11 @@ class System:
         return preset if self.kind in ("windows", "mil") else preset | ONE_ITEM_A_SERIES
 
     def _budget(self, training: Mapping[str, Any]) -> dict[str, Any]:
-        for name in training:
-            if name not in BUDGET:
-                raise ConfigError(
-                    f"the training budget of all systems has no setting {name!r}{did_you_mean(name, BUDGET)} What "
-                    "belongs to one system goes into its own section, [system.NAME]."
-                )
+        """The part of the study's budget that applies to this system."""
         if not self.is_network:
             return {}
-        in_windows = self.kind in ("windows", "mil")
-        return {
-            name: value for name, value in training.items() if in_windows or name not in BUDGET_OF_WINDOWS
-        }
+        other = () if self.kind in ("windows", "mil") else BUDGET_OF_WINDOWS
+        return {name: value for name, value in training.items() if name not in other}
 
 
 def _config_of(parameters: Mapping[str, Any]) -> Config:

@@ -2,12 +2,9 @@
 
 Study, DIR -> data -> trials, by which settings are chosen -> runs -> results.csv, README.md, plots
 
-DIR/study.toml  a copy of the study's file
-DIR/data/       prepared series; made again if removed
-DIR/splits/     splits, by dataset and seed
-DIR/choices/    what was chosen; while the study runs, trials
-DIR/cells/      while the study runs, one result for each system, seed and configuration; errors
-DIR/cells.parquet  at its end: results and trials, with duration and hardware of each, packed
+DIR/study.toml, data/, splits/   copy of the study; prepared series, made again if removed; splits
+DIR/choices/, cells/             chosen settings; while it runs, a file for each trial and each run
+DIR/cells.parquet                at its end: all of these, packed
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ import math
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,12 +25,12 @@ import numpy as np
 from raxss._core.atomic import output_lock, write_json, write_text
 from raxss._core.jobs import check_engine, each_result
 from raxss._core.jobs.outcome import Failure
+from raxss._core.progress import progress_bar
 from raxss.benchmark.analyses.evaluation import Probe
 from raxss.benchmark.evaluation_set import View, slug, views_of
-from raxss.benchmark.live_table import LiveTable
 from raxss.benchmark.packed import facts_of, pack_runs, read_facts
 from raxss.benchmark.result import RunResult
-from raxss.benchmark.runs import Run, done, execute, is_done, plan_run
+from raxss.benchmark.runs import Run, done, evaluated, execute, is_done, plan_run
 from raxss.benchmark.study import Study, load_extensions
 from raxss.benchmark.systems import System
 from raxss.data.prepare.folder import read_prepared
@@ -54,29 +51,18 @@ class Work:
     device: str = "auto"
 
 
+HERE = Work()  # one fit at a time, in this process
+
+
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """Results of a study.
+    """Results of a study, and the files of its report, the page last."""
 
-    Attributes
-    ----------
-    results
-        Of every run that is done, now or earlier.
-    errors
-        One for each run that failed: ``dataset, system, seed, fold, type, message``.
-    n_run, n_failed
-        Runs and trials executed now.
-    n_missing
-        Runs of the study that are neither done nor failed.
-    files
-        The report.
-    """
-
-    results: list[RunResult]
-    errors: list[dict[str, Any]]
-    n_run: int = 0
+    results: list[RunResult]  # of every run that is done, now or earlier
+    errors: list[dict[str, Any]]  # of every run that failed: dataset, system, seed, fold, type, message
+    n_run: int = 0  # runs and trials executed now
     n_failed: int = 0
-    n_missing: int = 0
+    n_missing: int = 0  # runs that are neither done nor failed
     files: list[Path] = field(default_factory=list)
 
 
@@ -84,7 +70,7 @@ def run_table(
     study: Study,
     out: Path | str,
     *,
-    work: Work | None = None,
+    work: Work = HERE,
     only: Iterable[str] = (),
     seeds: Iterable[int] = (),
     root: Path | str | None = None,
@@ -94,7 +80,7 @@ def run_table(
     Parameters
     ----------
     only, seeds
-        Systems and seeds to run now; the report has everything that is done.
+        Systems and seeds to run now, all by default; the report has everything that is done.
     root
         Folder with the registered datasets; ``RAXSS_DATA`` otherwise.
 
@@ -112,8 +98,6 @@ def run_table(
     >>> [(one.system, len(one.names), one.split["description"]) for one in outcome.results]
     [('all-positive', 8, 'recording')]
     """
-    work = work or Work()
-    check_engine(work.engine, work.address)  # before hours of preparation, not after
     with opened(study, out, work, root) as table:
         names, chosen = study.narrowed(only=only, seeds=seeds)
         if study.text:
@@ -134,7 +118,7 @@ def list_table(
     study: Study,
     out: Path | str,
     *,
-    work: Work | None = None,
+    work: Work = HERE,
     only: Iterable[str] = (),
     seeds: Iterable[int] = (),
     root: Path | str | None = None,
@@ -143,7 +127,7 @@ def list_table(
 
     Data that is not prepared there is prepared in a temporary folder, because the fits depend on it.
     """
-    with listed(study, out, work or Work(), root) as table:
+    with opened(study, out, work, root, read_only=True) as table:
         names, chosen = study.narrowed(only=only, seeds=seeds)
         fits = [(str(run), state_of(run)) for run in table.trials(names)]
         fits += [(str(run), state_of(run)) for run in table.runs(names, chosen)]
@@ -205,18 +189,14 @@ class OpenedStudy:
             choice = self.choice_of(view, system) if trials else None
             if choice is None:
                 continue
-            results = [done(item) for item in trials]
+            found = [(trial, done(trial)) for trial in trials]
             description = {
                 "dataset": view.name,
                 "system": system.name,
                 "choice": choice,
                 "by": "F1 of the validation series, ties by AUC, then the first",
                 "seed": self._study.seeds[0],
-                "trials": [
-                    {**trial.choice, **entry.validation}
-                    for trial, entry in zip(trials, results, strict=True)
-                    if entry
-                ],
+                "trials": [{**trial.choice, **result.validation} for trial, result in found if result],
             }
             write_json(self.out / "choices" / slug(view.name) / f"{slug(system.name)}.json", description)
 
@@ -258,16 +238,14 @@ class OpenedStudy:
             address=work.address,
             shared_folder=self.out / "data",
         )
-        progress = LiveTable(f"{self._study.name}: {title}", totals, before, n_workers=work.n_workers)
-        with progress, closing(running):  # an early end ends the workers
-            for position, result in running:
+        with fit_bars(f"{self._study.name}: {title}", totals, before) as count, closing(running):
+            for position, result in running:  # an early end ends the workers
                 run = todo[position]
-                failed = isinstance(result, Failure)
-                if isinstance(result, Failure):
-                    write_json(run.error_place, _error_of(run, result))
                 self.n_run += 1
-                self.n_failed += failed
-                progress.count(run.system.name, failed=failed)
+                if isinstance(result, Failure):
+                    self.n_failed += 1
+                    write_json(run.error_place, _error_of(run, result))
+                count(run.system.name, isinstance(result, Failure))
 
     # What there is
 
@@ -275,19 +253,9 @@ class OpenedStudy:
         """Results of the whole study, and its report."""
         from raxss.benchmark.pages.report import write_report  # matplotlib takes a while to import
 
-        results: list[RunResult] = []
-        errors: list[dict[str, Any]] = []
-        facts: dict[tuple[str, str, int], dict[str, Any]] = {}
-        n_missing = 0
-        for run in self.runs(None, self._study.seeds):
-            found = done(run)
-            if found is not None:
-                results.append(found)
-                facts[(run.view.name, run.system.name, run.seed)] = self._facts(run)
-            elif run.error_place.exists():
-                errors.append(read_facts(run.error_place))
-            else:
-                n_missing += 1
+        kept, errors, n_missing = kept_of(self.runs(None, self._study.seeds))
+        results = [result for _, result in kept]
+        facts = {(run.view.name, run.system.name, run.seed): self._facts(run) for run, _ in kept}
         for row in self.rows():
             if self.choice_of(*row) is None:
                 failed = [self._without_choice(*row, seed) for seed in self._study.seeds]
@@ -324,20 +292,47 @@ class OpenedStudy:
         return None
 
 
+def kept_of(runs: Iterable[Run]) -> tuple[list[tuple[Run, Any]], list[dict[str, Any]], int]:
+    """Runs with their kept results, errors of the runs that failed, and the number of all others."""
+    kept: list[tuple[Run, Any]] = []
+    errors: list[dict[str, Any]] = []
+    n_missing = 0
+    for run in runs:
+        result = done(run) if run.probe is None else evaluated(run)
+        if result is not None:
+            kept.append((run, result))
+        elif run.error_place.exists():
+            errors.append(read_facts(run.error_place))
+        else:
+            n_missing += 1
+    return kept, errors, n_missing
+
+
 def best_of(figures: Sequence[Mapping[str, float]]) -> int:
-    """Index of the best trial: by F1 of series, ties by AUC, then the first.
+    """Index of the best trial: by F1 of series, ties by AUC, then the first."""
 
-    Examples
-    --------
-    >>> best_of([{"f1": 0.7, "auc": 0.9}, {"f1": 0.8, "auc": 0.7}, {"f1": 0.8, "auc": 0.8}])
-    2
-    """
-
-    def rank(place: int) -> tuple[float, float, int]:
-        f1, auc = (figures[place].get(name) for name in ("f1", "auc"))
-        return -math.inf if f1 is None else f1, -math.inf if auc is None else auc, -place
+    def rank(place: int) -> list[float]:
+        known = [figures[place].get(name) for name in ("f1", "auc")]
+        return [-math.inf if value is None else value for value in known]
 
     return max(range(len(figures)), key=rank)
+
+
+@contextmanager
+def fit_bars(title: str, totals: Counter[str], done: Counter[str]) -> Iterator[Callable[[str, bool], None]]:
+    """Progress bars of all fits and of each system; yields a function that counts a fit, and whether it failed."""
+    n_failed: Counter[str] = Counter()
+    with progress_bar(unit="fits") as bars:
+        whole = bars.add_task(title, total=totals.total(), completed=done.total())
+        tasks = {name: bars.add_task(name, total=n, completed=done[name]) for name, n in totals.items()}
+
+        def count(name: str, failed: bool) -> None:
+            n_failed[name] += failed
+            text = f"{name} ({n_failed[name]} failed)" if n_failed[name] else name
+            bars.advance(whole)
+            bars.update(tasks[name], advance=1, description=text)
+
+        yield count
 
 
 def _error_of(run: Run, failure: Failure) -> dict[str, Any]:
@@ -367,25 +362,23 @@ def warn_of_sources(facts: Iterable[Mapping[str, Any]], out: Path) -> None:
 
 
 @contextmanager
-def opened(study: Study, out: Path | str, work: Work, root: Path | str | None) -> Iterator[OpenedStudy]:
-    """The study with its data, in a locked folder."""
+def opened(
+    study: Study, out: Path | str, work: Work, root: Path | str | None, *, read_only: bool = False
+) -> Iterator[OpenedStudy]:
+    """The study with its data, in a locked folder, or with ``read_only`` in one that nothing is written to."""
     load_extensions(study.extensions)
     study.compared()
     out = Path(os.path.abspath(out))
+    if read_only:
+        with tempfile.TemporaryDirectory(prefix="raxss-") as scratch:  # closed to other users
+            views = views_of(study, out / "data", root=root, scratch=Path(scratch))
+            yield OpenedStudy(study, out, work, views)
+        return
+    check_engine(work.engine, work.address)  # before hours of preparation, not after
     with output_lock(os.path.realpath(out)):
         views = views_of(study, out / "data", root=root)
         _write_splits(views, out / "splits")
         yield OpenedStudy(study, out, work, views)
-
-
-@contextmanager
-def listed(study: Study, out: Path | str, work: Work, root: Path | str | None) -> Iterator[OpenedStudy]:
-    """The study with its data, read-only."""
-    load_extensions(study.extensions)
-    study.compared()
-    out = Path(os.path.abspath(out))
-    with tempfile.TemporaryDirectory(prefix="raxss-") as scratch:  # closed to other users
-        yield OpenedStudy(study, out, work, views_of(study, out / "data", root=root, scratch=Path(scratch)))
 
 
 def _write_splits(views: Iterable[View], folder: Path) -> None:

@@ -8,7 +8,7 @@ All draws come from the study's first seed and the names of series: every seed a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,8 +36,6 @@ def is_changed(dataset: StudyDataset) -> bool:
 def described_changes(dataset: StudyDataset, seed: int) -> dict[str, Any]:
     """The transforms, as recorded in a result; empty without any.
 
-    Examples
-    --------
     >>> described_changes(StudyDataset(name="toy", data="bonn", crop=(0.2, 1.0)), seed=7)
     {'crop': [0.2, 1.0], 'seed': 7}
     """
@@ -95,18 +93,22 @@ def plan_changes(
 
 def _planned(source: Source, collection: PreparedCollection) -> list[RecordingPlan]:
     """Every series taken from a source, with the study's class names."""
-    labels = collection.labels  # of all: refuses series that have none
-    known = np.unique(labels).tolist()
-    for item in (*source.classes, *source.rename):
-        if item not in known:
-            raise LabelError(
-                f"source {source.data!r}: no series has the class {item!r}{did_you_mean(item, known)}"
-            )
+    known = np.unique(collection.labels).tolist()  # of all: refuses series that have none
+    refuse_absent(
+        f"source {source.data!r}: no series has the class", (*source.classes, *source.rename), known
+    )
     return [
         _recording(row, collection.folder, source)
         for row in collection.table.to_dict("records")
         if not source.classes or row["label"] in source.classes
     ]
+
+
+def refuse_absent(what: str, wanted: Iterable[str], known: Sequence[str]) -> None:
+    """Raise LabelError, which begins with ``what``, at a class that is not known."""
+    for label in wanted:
+        if label not in known:
+            raise LabelError(f"{what} {label!r}{did_you_mean(label, known)}")
 
 
 def _recording(row: Mapping[Any, Any], folder: Path, source: Source) -> RecordingPlan:
@@ -151,12 +153,13 @@ def _refuse_strangers(
     planned: Sequence[Sequence[RecordingPlan]],
 ) -> None:
     """Refuse to join sources with different preparation, rates, variates or classes."""
-    centres = [source.centre for source in dataset.sources]
 
-    def differ(values: Sequence[Any]) -> str:
+    def by_source(values: Sequence[Any]) -> str:
+        return "; ".join(f"{a.centre}: {b}" for a, b in zip(dataset.sources, values, strict=True))
+
+    def differ(values: Sequence[str]) -> str:
         """Values by source, if they differ; else empty."""
-        alike = len({str(value) for value in values}) == 1
-        return "" if alike else "; ".join(f"{a}: {b}" for a, b in zip(centres, values, strict=True))
+        return "" if len(set(values)) == 1 else by_source(values)
 
     if found := differ([str(collection.preparation) or "nothing" for collection in collections]):
         raise ConfigError(
@@ -165,17 +168,13 @@ def _refuse_strangers(
         )
     rates = [sorted(set(collection.table["rate"])) for collection in collections]
     if len({rate for some in rates for rate in some}) > 1:
-        found = "; ".join(
-            f"{centre}: {join_names((f'{rate:g}' for rate in some), 3)}"
-            for centre, some in zip(centres, rates, strict=True)
-        )
+        found = by_source([join_names((f"{rate:g}" for rate in some), 3) for some in rates])
         raise ConfigError(
             f"the sources have different rates (Hz: {found}), so a window would mean different times. Set one for "
             f"all: preparation.rate = {min(rate for some in rates for rate in some):g}."
         )
-    if found := differ(
-        [", ".join(map(str, sorted(set(collection.table["n_variates"])))) for collection in collections]
-    ):
+    counts = [sorted(set(collection.table["n_variates"])) for collection in collections]
+    if found := differ([", ".join(map(str, some)) for some in counts]):
         raise VariateMismatchError(
             f"the sources have different numbers of variates ({found}); all series of a dataset need the same. "
             "Select the same channels of each."
@@ -198,12 +197,8 @@ def random_cut(name: str, n_samples: int, crop: tuple[float, float], seed: int) 
 
     Depends on the seed and the name alone.
 
-    Examples
-    --------
     >>> random_cut("Data_F_Ind0001:x", 10240, (0.2, 1.0), seed=69421)
     (3562, 8357)
-    >>> random_cut("Data_F_Ind0001:x", 10240, (1.0, 1.0), seed=69421)
-    (0, 10240)
     """
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     first, second = ((int.from_bytes(digest[at : at + 8]) >> 11) / 2**53 for at in (0, 8))  # in [0, 1)
@@ -228,15 +223,8 @@ def shuffled_labels(series: SeriesCollection, *, by: str | None, seed: int) -> l
     """A random permutation of the labels, one a series.
 
     If every group has one label, labels of whole groups are permuted, so that each class keeps its number of
-    groups; otherwise those of single series.
+    groups; otherwise those of single series. Groups are those of ``by``, or of the widest known level.
 
-    Parameters
-    ----------
-    by
-        Level of the groups, as in `raxss.data.splits.split_series`; the widest known one if None.
-
-    Examples
-    --------
     >>> pairs = SeriesCollection(
     ...     Series([0.0], label="ab"[k // 4], name=f"s{k}", origin={"pair": f"p{k // 2}"}) for k in range(8)
     ... )

@@ -23,7 +23,6 @@ from raxss.cli import (
     fit,
     predict,
     prepare,
-    probe,
     rerun,
     results,
     split,
@@ -53,9 +52,9 @@ app.command("faithfulness")(faithfulness.faithfulness)
 app.command("table")(table.table)
 app.command("rerun")(rerun.rerun)
 app.command("results")(results.results)
-app.command("analyse", cls=probe.ListsAnalyses)(probe.analyse)
-app.command("reweigh")(probe.reweigh)
-app.command("robustness")(probe.robustness)
+app.command("analyse", cls=table.ListsAnalyses)(table.analyse)
+app.command("reweigh")(table.reweigh)
+app.command("robustness")(table.robustness)
 app.add_typer(datasets.app, name="datasets")
 
 

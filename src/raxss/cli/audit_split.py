@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from raxss.cli.options import Data, Root
-from raxss.cli.split import Balance, By, Folds, Fractions, LeaveOut, Seed
+from raxss.cli.split import Balance, By, Folds, Fractions, LeaveOut, Seed, title_of
 from raxss.cli.terminal import printable
 
 MAX_NAMES_BYTES = 2**24
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SplitPath = Annotated[
     Path | None,
     typer.Option(
-        "--split", help="File or folder that raxss split wrote; otherwise the split is made as it does."
+        "--split", help="Split file or folder written by raxss split. By default the split is drawn here."
     ),
 ]
 ModelFolder = Annotated[
@@ -30,7 +30,8 @@ ModelFolder = Annotated[
 Names = Annotated[
     Path | None,
     typer.Option(
-        "--training-names", help="Text file, one name a line: series that a model or library has seen."
+        "--training-names",
+        help="Text file with one series name per line: series that a model has been trained on.",
     ),
 ]
 AsJson = Annotated[
@@ -53,7 +54,7 @@ def audit_split(
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
-    """Prove that a split keeps test series out of training, or say how it does not.
+    """Check a split for leakage between training, validation and test set.
 
     Looks for shared patients, pairs, recordings and electrodes, copied and resampled signals, balancing before the
     split, and statistics fitted across it. Exit code 0 if every split is clean, 1 if there is a leak.
@@ -76,12 +77,18 @@ def audit_split(
         audit(series, entry, statistics=scaling, training_names=names, training_digests=digests)
         for entry in splits
     ]
+    titles, clean = list(map(title_of, splits)), all(item.clean for item in audits)
     if as_json:
-        print(json.dumps(json_of(splits, audits), indent=2))
+        both = [(title, item.as_json()) for title, item in zip(titles, audits, strict=True)]
+        findings = [{**found, "split": title} for title, entry in both for found in entry["findings"]]
+        checked = [
+            {"split": title} | {name: entry[name] for name in ("clean", "checked")} for title, entry in both
+        ]
+        print(json.dumps({"clean": clean, "findings": findings, "splits": checked}, indent=2))
     else:
-        for made, item in zip(splits, audits, strict=True):
-            print(printable(f"split: {title_of(made)}\n{table_of(item)}\n"))
-    if not all(item.clean for item in audits):
+        for title, item in zip(titles, audits, strict=True):
+            print(printable(f"split: {title}\n{table_of(item)}\n"))
+    if not clean:
         raise typer.Exit(1)
 
 
@@ -109,23 +116,6 @@ def read_names(path: Path) -> list[str]:
         raise RecordingError(
             f"the names in {path.name!r} cannot be read ({reason}); needed is text, one a line."
         ) from error
-
-
-def title_of(split: Split) -> str:
-    """Description of a split, and its fold."""
-    return split.description if split.fold is None else f"{split.description}, {split.fold}"
-
-
-def json_of(splits: list[Split], audits: list[Audit]) -> dict[str, Any]:
-    """All findings, and the checks of each split."""
-    both = [(title_of(split), audit.as_json()) for split, audit in zip(splits, audits, strict=True)]
-    return {
-        "clean": all(audit.clean for audit in audits),
-        "findings": [{**finding, "split": title} for title, entry in both for finding in entry["findings"]],
-        "splits": [
-            {"split": title, "clean": entry["clean"], "checked": entry["checked"]} for title, entry in both
-        ],
-    }
 
 
 def table_of(audit: Audit) -> str:

@@ -20,12 +20,15 @@ AsJson = Annotated[
     bool, typer.Option("--json", help="Print a list of {path, verdict, problems: [{code, message}]}.")
 ]
 Signals = Annotated[
-    bool, typer.Option("--signals/--no-signals", help="Read the signals too, not only headers and sizes.")
+    bool,
+    typer.Option(
+        "--signals/--no-signals", help="Inspect the signals as well, not only headers and file sizes."
+    ),
 ]
 
 
 def check(paths: Paths, as_json: AsJson = False, signals: Signals = True) -> None:
-    """Say what is wrong with recordings, before anything trusts them.
+    """Inspect recordings for damage and inconsistencies before they are decoded.
 
     Verdicts are ok, warning (it can be read, and you should know) and refused. Exit code 1 if any is refused.
     """

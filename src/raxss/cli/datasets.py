@@ -10,23 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from raxss.cli.options import Root
+
 if TYPE_CHECKING:
     from raxss.data.datasets.dataset import Dataset
 
-app = typer.Typer(help="Named datasets: which there are, what is in them, how to get them.")
+app = typer.Typer(help="List, summarise and download the named datasets.")
 
-Root = Annotated[
-    Path | None, typer.Option(help="Folder with one folder a dataset; the variable RAXSS_DATA otherwise.")
-]
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Name = Annotated[str, typer.Argument(help="A name that raxss datasets lists.")]
+Name = Annotated[str, typer.Argument(help="Name of a dataset, as listed by raxss datasets.")]
 Base = Annotated[
     str | None,
-    typer.Option(
-        help="Address that the files' paths are put behind; RAXSS_DATA_URL, else the public archive."
-    ),
+    typer.Option(help="Base URL of the files. Default: RAXSS_DATA_URL, or the public archive."),
 ]
-Jobs = Annotated[int, typer.Option(help="Files received at the same time.", min=1, max=64)]
+Jobs = Annotated[int, typer.Option(help="Number of parallel downloads.", min=1, max=64)]
 Only = Annotated[
     list[str] | None,
     typer.Option(
@@ -34,7 +32,7 @@ Only = Annotated[
         "subjects always comes along."
     ),
 ]
-Verify = Annotated[bool, typer.Option("--verify", help="Read files again that were found right before.")]
+Verify = Annotated[bool, typer.Option("--verify", help="Check files again that passed an earlier check.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -59,13 +57,13 @@ def list_datasets(context: typer.Context, root: Root = None, as_json: AsJson = F
 
 @app.command("summary")
 def summary(name: Name = "ds003029", root: Root = None, as_json: AsJson = False) -> None:
-    """Print what is in a dataset; of ds003029 the paper's table, one row a centre."""
+    """Summarise a dataset; for ds003029, the table of the paper with one row per centre."""
     from raxss.data.datasets.folders import folder_of
     from raxss.data.datasets.registry import find_dataset
 
     dataset = find_dataset(name)
     found = dataset.summary(folder_of(dataset, root))
-    print(json.dumps(found.to_json(), indent=2, ensure_ascii=False) if as_json else found.to_text())
+    print(json.dumps(found.facts, indent=2, ensure_ascii=False) if as_json else found.text)
 
 
 @app.command("download")
@@ -77,7 +75,7 @@ def download(
     only: Only = None,
     verify: Verify = False,
 ) -> None:
-    """Fetch a dataset from its public archive and check every file; a stopped download goes on.
+    """Download a dataset from its public archive and check every file; interrupted downloads resume.
 
     The files go to ROOT/NAME. What is there and right is not fetched again.
     """

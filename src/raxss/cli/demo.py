@@ -29,7 +29,7 @@ def demo(
     device: Device = "auto",
     overwrite: Overwrite = False,
 ) -> None:
-    """Train on the embedded ECG sample, score it on held-out records, and explain some of them.
+    """Train on the embedded ECG sample, evaluate on held-out records, and explain some of them.
 
     Writes metrics.json, the folder model, and the folder evidence with reports and figures.
     """

@@ -14,7 +14,7 @@ import typer
 
 from raxss.cli.options import Bank, BankSize, Device, InputRate, Inputs, Model, Overwrite, Resample
 from raxss.cli.predict import opened_model, series_for, tell_seen
-from raxss.cli.terminal import printable
+from raxss.cli.terminal import counted, printable, refuse_if
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -45,14 +45,17 @@ Out = Annotated[
         "one recording alone.",
     ),
 ]
-Top = Annotated[int, typer.Option(min=0, help="Keep the neighbour lists of so many windows; 0 keeps all.")]
+Top = Annotated[
+    int, typer.Option(min=0, help="Number of windows whose neighbour lists are kept; 0 keeps all.")
+]
 Formats = Annotated[
-    list[OutputFormat] | None, typer.Option("--format", help="Write only this; may be given more than once.")
+    list[OutputFormat] | None,
+    typer.Option("--format", help="Output format; may be given more than once. Default: all."),
 ]
 Positive = Annotated[
     str | None,
     typer.Option(
-        help="Class by whose probability channels are ranked; the one with the fewest training series otherwise. "
+        help="Class by whose probability channels are ranked. Default: the class with the fewest training series. "
         "The page of a report can rank by any."
     ),
 ]
@@ -64,14 +67,10 @@ OneTable = Annotated[
         "'series': for recordings of many channels.",
     ),
 ]
-Pdf = Annotated[
-    bool,
-    typer.Option("--pdf", hidden=True, help="Removed: print the report from a browser."),
-]
 Faithfulness = Annotated[
     Path | None,
     typer.Option(
-        help="Folder that raxss faithfulness wrote for this model: reports tell its verdict, and link to its page."
+        help="Folder that raxss faithfulness wrote for this model: reports state its verdict and link to its page."
     ),
 ]
 DerivativesRoot = Annotated[
@@ -93,7 +92,6 @@ def explain(
     formats: Formats = None,
     positive: Positive = None,
     one_table: OneTable = False,
-    pdf: Pdf = False,
     bids_derivatives: DerivativesRoot = None,
     faithfulness: Faithfulness = None,
     bank: Bank = None,
@@ -102,24 +100,21 @@ def explain(
     resample: Resample = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Show why: a report of each recording that opens in a browser, offline; JSON, Parquet, figures, BIDS."""
+    """Explain predictions: an offline HTML report per recording, and JSON, Parquet, figures or BIDS derivatives."""
     alone = out is not None and out.suffix.lower() == ".html"
-    if pdf:
-        raise typer.BadParameter(
-            "--pdf was removed. Leave it out, and print the report from the browser that it is opened in (A4 pages)"
-        )
-    if one_table and formats:
-        raise typer.BadParameter("--one-table writes Parquet tables; leave --format out")
-    if alone and (one_table or formats):
-        raise typer.BadParameter(
-            "--out that ends in .html is the report alone; leave --one-table and --format out"
-        )
-    if out is None and bids_derivatives is None:
-        raise typer.BadParameter(
-            "say where to write: --out FOLDER or REPORT.html, --bids-derivatives ROOT, or both"
-        )
-    if out is None and (formats or one_table):
-        raise typer.BadParameter("--format and --one-table are about what is written to --out; give one")
+    refuse_if(one_table and formats, "--one-table writes Parquet tables; leave --format out")
+    refuse_if(
+        alone and (one_table or formats),
+        "--out that ends in .html is the report alone; leave --one-table and --format out",
+    )
+    refuse_if(
+        out is None and bids_derivatives is None,
+        "say where to write: --out FOLDER or REPORT.html, --bids-derivatives ROOT, or both",
+    )
+    refuse_if(
+        out is None and (formats or one_table),
+        "--format and --one-table are about what is written to --out; give one",
+    )
     from raxss._core.atomic import reserved_output
 
     with ExitStack() as locks:
@@ -141,7 +136,7 @@ def explain(
             derivatives = opened_derivatives(bids_derivatives, inputs, about, class_, overwrite)
             wanted = list(derivatives.runs) if out is not None else derivatives.missing()
             if not wanted:
-                count = n_recordings(derivatives.runs)
+                count = counted(len(derivatives.runs), "recording")
                 print(printable(f"Nothing to do: {bids_derivatives} has {count} already, by this model."))
                 return
             refuse_unused_rate(rate, [])
@@ -181,7 +176,7 @@ def explain(
 
 def with_verdict(about: dict[str, Any], folder: Path, beside: Path) -> dict[str, Any]:
     """Facts of the model, with the verdict on its faithfulness; reports lie in ``beside``."""
-    from raxss.explain.faithfulness.report_verdict import verdict_for_report
+    from raxss.explain.faithfulness.verdict import verdict_for_report
 
     found = verdict_for_report(folder, weights_sha256=str(about["weights_sha256"]), beside=beside)
     return about | {"faithfulness": found}
@@ -297,12 +292,7 @@ def print_derivatives(derivatives: Derivatives, root: Path | None) -> None:
     there = [name for name in derivatives.runs if derivatives.is_there(name)]
     missing = len(derivatives.runs) - len(there)
     left_out = f"; {missing} could not be read, as told above" if missing else ""
-    print(printable(f"The derivatives of {n_recordings(there)} are in {root}{left_out}"))
-
-
-def n_recordings(recordings: Collection[str]) -> str:
-    """1 recording, 2 recordings."""
-    return f"{len(recordings)} recording{'s' if len(recordings) != 1 else ''}"
+    print(printable(f"The derivatives of {counted(len(there), 'recording')} are in {root}{left_out}"))
 
 
 def first_look(chosen: Collection[str]) -> str:

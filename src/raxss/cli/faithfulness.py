@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from raxss.cli.options import Device, InputRate, Resample, Root, TestPart
-from raxss.cli.predict import opened_model, series_for
+from raxss.cli.predict import opened_model, series_for, training_states
+from raxss.cli.terminal import refuse_if
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,14 +34,16 @@ Data = Annotated[
         "the model has learned from are left out."
     ),
 ]
-Out = Annotated[Path, typer.Option("--out", help="Folder for page, plots, tables and parts.")]
+Out = Annotated[Path, typer.Option("--out", help="Output folder for page, plots and tables.")]
 NSeries = Annotated[
-    int, typer.Option(min=0, help="At most so many series, drawn at random, classes in turn; 0: all.")
+    int, typer.Option(min=0, help="Number of series, drawn at random and balanced over classes; 0: all.")
 ]
-Seed = Annotated[int, typer.Option(help="Draws series, surrogates, random orders and scrambled layers.")]
+Seed = Annotated[int, typer.Option(help="Seed of series, surrogates, random orders and randomised layers.")]
 Probes = Annotated[
     str | None,
-    typer.Option(help="Some of deletion,counterfactual,stability,localisation,retrieval,network,features."),
+    typer.Option(
+        help="Comma-separated subset of deletion,counterfactual,stability,localisation,retrieval,network,features."
+    ),
 ]
 Marks = Annotated[
     Path | None,
@@ -50,16 +53,18 @@ Marks = Annotated[
     ),
 ]
 EventClass = Annotated[
-    str | None, typer.Option(help="Class that the marks are evidence for; else the predicted one.")
+    str | None, typer.Option(help="Class that the marks are evidence for. Default: the predicted class.")
 ]
 Other = Annotated[
-    Path | None, typer.Option("--other", help="The same model trained with another seed, for stability.")
+    Path | None,
+    typer.Option("--other", help="The same model trained with another seed, for the stability probe."),
 ]
 Control = Annotated[
-    bool, typer.Option("--control/--no-control", help="Also probe planted motifs and random weights.")
+    bool,
+    typer.Option("--control/--no-control", help="Also run the controls: planted motifs and random weights."),
 ]
-Systems = Annotated[str | None, typer.Option(help="With a study: some of its systems.")]
-Fold = Annotated[int, typer.Option(min=0, help="With a study: which of its seeds, from 0.")]
+Systems = Annotated[str | None, typer.Option(help="With a study: comma-separated subset of its systems.")]
+Fold = Annotated[int, typer.Option(min=0, help="With a study: index of the seed, from 0.")]
 
 
 def faithfulness(
@@ -81,9 +86,9 @@ def faithfulness(
     rate: InputRate = None,
     resample: Resample = False,
 ) -> None:
-    """Ask whether scores rest on what explanations show: signals changed, neighbours swapped, networks destroyed.
+    """Test the faithfulness of explanations: perturbation, retrieval and parameter randomisation, stability.
 
-    The page, DIR/README.md, ends in a verdict by stated rules. After a kill the same command goes on.
+    Writes a page, DIR/README.md, with a verdict by stated rules. An interrupted run resumes with the same command.
     """
     from raxss._core.atomic import output_lock
     from raxss.cli.table import names_from
@@ -91,17 +96,15 @@ def faithfulness(
 
     plan = Plan(n_series=n_series or None, seed=seed, probes=tuple(names_from(probes)) or PROBES)
     if what is not None and what.suffix.lower() == ".toml":
-        if data or marks or other or split or rate or resample:
-            raise typer.BadParameter(
-                "a study has its own data; --marks, --other, --split, --rate and --resample go with a model"
-            )
+        refuse_if(
+            data or marks or other or split or rate or resample,
+            "a study has its own data; --marks, --other, --split, --rate and --resample go with a model",
+        )
         options = {"n_series": n_series, "seed": seed, "probes": list(plan.probes), "controls": control}
         analyse_study(what, out, options, device, names_from(systems), fold, root)
         return
-    if what is not None and (systems or fold):
-        raise typer.BadParameter("--systems and --fold go with a study")
-    if what is not None and not data:
-        raise typer.BadParameter("say which recordings to score with the model")
+    refuse_if(what is not None and (systems or fold), "--systems and --fold go with a study")
+    refuse_if(what is not None and not data, "say which recordings to score with the model")
     with output_lock(os.path.realpath(out)):
         from raxss.benchmark.analyses.faithfulness_control import run_controls
         from raxss.benchmark.analyses.faithfulness_report import write_faithfulness
@@ -111,11 +114,11 @@ def faithfulness(
         if what is None or data is None:
             found = run_controls(out / "controls", plan=plan, device=device)
             return print_verdicts(write_faithfulness(found, out=out, title="Controls")[-1])
-        model = opened_model(what, device, None, None)
+        model = opened_model(what, device)
         model.set_params(verbose=0)  # bars of single predictions would be in the way of that of the probes
         series = unseen(model, requested_series(model, data, split, root, rate, resample))
         series, truth = (series, None) if marks is None else marked(series, marks)
-        second = None if other is None else opened_model(other, device, None, None).model_adapter()
+        second = None if other is None else opened_model(other, device).model_adapter()
         about = {
             "model": what.name,
             "settings": model.current_config.hash,
@@ -203,12 +206,10 @@ def marked(series: SeriesCollection, marks: Path) -> tuple[SeriesCollection, dic
 def unseen(model: RAxSSClassifier, series: SeriesCollection) -> SeriesCollection:
     """Series that the model has not learned from: its evidence for the others may be memory."""
     from raxss.data.series import SeriesCollection
-    from raxss.data.training_overlap import MARKED, UNKNOWN, TrainingRecord, summary_of
+    from raxss.data.training_overlap import MARKED
     from raxss.errors import DataError
 
-    states = list(map(TrainingRecord.of(model.training_data_).state, series))
-    if UNKNOWN in states:
-        print(summary_of(states, "series"))
+    states = training_states(model, series)
     new = SeriesCollection(item for item, state in zip(series, states, strict=True) if state not in MARKED)
     if not len(new):
         raise DataError(

@@ -19,20 +19,23 @@ if TYPE_CHECKING:
 SplitFile = Annotated[
     Path | None,
     typer.Option(
-        "--split", help="Split that raxss split wrote: learns from train, stops early by validation."
+        "--split",
+        help="Split file written by raxss split: trains on its training set, stops early on its validation set.",
     ),
 ]
 Out = Annotated[Path, typer.Option("--out", help="Model folder to write.")]
 Signal = Annotated[
-    str | None, typer.Option(help="eeg, ecg or motion: what recommended does otherwise with such signals.")
+    str | None,
+    typer.Option(help="Signal type: eeg, ecg or motion. Adds settings of recommended for such signals."),
 ]
 Settings = Annotated[
-    Path | None, typer.Option("--config", help="TOML file with settings, on top of the preset.")
+    Path | None, typer.Option("--config", help="TOML file with settings that override the preset.")
 ]
-WindowLength = Annotated[int | None, typer.Option(help="Samples in a window.")]
-Stride = Annotated[int | None, typer.Option(help="Samples from one window to the next.")]
+WindowLength = Annotated[int | None, typer.Option(help="Window length in samples.")]
+Stride = Annotated[int | None, typer.Option(help="Step between windows in samples.")]
 CalibrationMethod = Annotated[
-    str | None, typer.Option("--calibration", help="none, isotonic, temperature or venn-abers.")
+    str | None,
+    typer.Option("--calibration", help="Calibration method: none, isotonic, temperature or venn-abers."),
 ]
 CalibrationLevel = Annotated[
     str | None,
@@ -43,11 +46,9 @@ CalibrationLevel = Annotated[
 ]
 ConformalAlpha = Annotated[
     float | None,
-    typer.Option(help="Share of prediction sets that may miss the truth; 0: no sets."),
+    typer.Option(help="Miscoverage rate of prediction sets; 0: no sets."),
 ]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on from the checkpoint of a run that was stopped.")
-]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume from the checkpoint of an interrupted run.")]
 
 
 def fit(
@@ -71,9 +72,9 @@ def fit(
 ) -> None:
     """Train a model on labelled series.
 
-    A checkpoint lies beside the model while training goes on (MODEL.checkpoint). After a kill or Ctrl-C,
-    the same command with --resume goes on from there. Ctrl-C keeps the best model so far, unless an older
-    model is there; a second Ctrl-C while that is written keeps the checkpoint alone. The last line says which.
+    During training a checkpoint is written to MODEL.checkpoint; after a kill or Ctrl-C, the same command with
+    --resume continues from it. Ctrl-C saves the best model so far, unless MODEL exists already; a second Ctrl-C
+    during saving keeps only the checkpoint. The last line of output states what was kept.
     """
     from raxss._core.atomic import check_writable, output_lock, refuse_existing
 

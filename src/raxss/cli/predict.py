@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raxss.cli.options import Bank, BankSize, Device, InputRate, Inputs, Model, Overwrite, Resample, TestPart
-from raxss.cli.terminal import printable
+from raxss.cli.terminal import counted, printable, refuse_if
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,30 +19,31 @@ if TYPE_CHECKING:
     from raxss.data.series import Series, SeriesCollection
     from raxss.estimator.classifier import RAxSSClassifier
 
-OutFile = Annotated[Path, typer.Option("--out", help="Table to write: .csv or .parquet.")]
+OutFile = Annotated[Path, typer.Option("--out", help="Output table: .csv or .parquet.")]
 Engine = Annotated[
     str | None,
     typer.Option(
-        help="Predict recording by recording, several at once, and go on where an earlier run stopped: local "
-        "(processes of this machine) or ray (a cluster; needs the extra 'cluster')."
+        help="Predict recordings in parallel and resume an interrupted run: local (processes on this machine) or "
+        "ray (a cluster; needs the extra 'cluster')."
     ),
 ]
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="With --engine: recordings at once; as many as there are cores.")
+    int | None,
+    typer.Option(min=1, help="With --engine: number of parallel workers. Default: the number of cores."),
 ]
 Threads = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="With --engine: threads of each worker. Without it as many as a run without --engine has, so that the "
-        "last digits are the same.",
+        help="With --engine: threads per worker. Default: as many as without --engine, so that results are "
+        "identical to the last digit.",
     ),
 ]
 Address = Annotated[
     str | None,
     typer.Option(
         help="With --engine ray: auto, host:port or ray://host:port of a cluster whose nodes see model, recordings "
-        "and --out under the same paths. Without it Ray is started on this machine."
+        "and --out under the same paths. Default: start Ray on this machine."
     ),
 ]
 
@@ -63,19 +64,19 @@ def predict(
     address: Address = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Score recordings: one row a series, with the probability of each class and how far it may be trusted.
+    """Predict class probabilities and their uncertainty, one row per series.
 
-    Columns: seen_in_training (whether the model was fitted on the series: training, validation, in part, no or
-    unknown; known by content, whatever the file is called), low_, high_ and interval (where the probability may
-    lie, and by which method), in_set_ and abstains (which classes cannot be ruled out; more than one, or none: no
-    answer), uncalibrated_ (what the windows add up to, where the model calibrates scores of series), seconds
-    (empty where no rate is known), warnings (how a recording is unlike those learned from, or was resampled).
+    Columns: seen_in_training (whether the model was fitted on the series, recognised by its content: training,
+    validation, in part, no or unknown), low_, high_ and interval (confidence interval of the probability, and its
+    method), in_set_ and abstains (prediction set; a set of several classes or none means that the model abstains),
+    uncalibrated_ (the weighted sum of window probabilities, where scores of series are calibrated), seconds (empty
+    without a sampling rate), warnings (out-of-distribution recordings, resampling).
     """
     from raxss._core.atomic import reserved_output
     from raxss.errors import OutputError
 
-    if engine is None and any(item is not None for item in (workers, threads, address)):
-        raise typer.BadParameter("--workers, --threads and --address need --engine")
+    cluster = any(item is not None for item in (workers, threads, address))
+    refuse_if(engine is None and cluster, "--workers, --threads and --address need --engine")
     if out.suffix not in (".csv", ".parquet"):
         raise OutputError(22, f"{out.name!r} must end in .csv or .parquet, so that its format is known")
     with reserved_output(out, overwrite=overwrite):
@@ -126,9 +127,7 @@ def tell_failures(failures: Mapping[str, Failure], out: Path, *, n_rows: int) ->
     for name, failure in failures.items():
         message = f"recording {display_name(name)} was not predicted: {printable(str(failure))}"
         print(f"raxss: {message}", file=sys.stderr)
-    missing = (
-        f"{len(failures)} recording{'s' if len(failures) > 1 else ''} could not be predicted, as told above"
-    )
+    missing = f"{counted(len(failures), 'recording')} could not be predicted, as told above"
     raise DataError(
         f"{missing}; {out.name!r} has the {n_rows} rows of the others. Run the command again with --overwrite: "
         "what is done is not computed anew."
@@ -137,7 +136,9 @@ def tell_failures(failures: Mapping[str, Failure], out: Path, *, n_rows: int) ->
     )
 
 
-def opened_model(folder: Path, device: str, bank: str | None, bank_size: int | None) -> RAxSSClassifier:
+def opened_model(
+    folder: Path, device: str, bank: str | None = None, bank_size: int | None = None
+) -> RAxSSClassifier:
     """The model, with a progress bar on terminals, and with the bank given by option."""
     from raxss.estimator.batch import open_model
 
@@ -218,14 +219,22 @@ def series_for(
     return test
 
 
-def refuse_seen(model: RAxSSClassifier, test: SeriesCollection, split: Path) -> None:
-    """Raise if the model has learned from series of the test part."""
-    from raxss.data.training_overlap import SEEN, UNKNOWN, TrainingRecord, summary_of
-    from raxss.errors import DataError, join_names
+def training_states(model: RAxSSClassifier, series: SeriesCollection) -> list[str]:
+    """Of each series, whether the model was fitted on it; prints where that is not known."""
+    from raxss.data.training_overlap import UNKNOWN, TrainingRecord, summary_of
 
-    states = list(map(TrainingRecord.of(model.training_data_).state, test))
+    states = list(map(TrainingRecord.of(model.training_data_).state, series))
     if UNKNOWN in states:
         print(summary_of(states, "series"))
+    return states
+
+
+def refuse_seen(model: RAxSSClassifier, test: SeriesCollection, split: Path) -> None:
+    """Raise if the model has learned from series of the test part."""
+    from raxss.data.training_overlap import SEEN
+    from raxss.errors import DataError, join_names
+
+    states = training_states(model, test)
     if seen := [item.name for item, state in zip(test, states, strict=True) if state in SEEN]:
         raise DataError(
             f"the model has learned from {len(seen)} of {len(test)} series of the test part of {split.name!r}: "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from raxss.cli.options import Root
+from raxss.cli.options import Overwrite, Root
 from raxss.cli.terminal import printable
 
 if TYPE_CHECKING:
@@ -24,22 +24,23 @@ Source = Annotated[
         help="A BIDS root, a CSV manifest, a named dataset (see raxss datasets), or recordings with --labels."
     ),
 ]
-Out = Annotated[Path, typer.Option("--out", help="Folder to write.")]
+Out = Annotated[Path, typer.Option("--out", help="Output folder.")]
 Labels = Annotated[
     Path | None,
     typer.Option(help="Clinical sheet, or table recording,channel,label, for BIDS and recordings."),
 ]
 Classes = Annotated[str | None, typer.Option(help="Labels to keep, such as F,N.")]
 Pool = Annotated[str | None, typer.Option(help="Average pooling, kernel/stride: 24/12 in the paper.")]
-Rate = Annotated[float | None, typer.Option(help="Resample to this many samples per second.")]
-ScalingOption = Annotated[str, typer.Option("--scaling", help="series (z-score of each channel) or none.")]
+Rate = Annotated[float | None, typer.Option(help="Resample to this sampling rate in Hz.")]
+ScalingOption = Annotated[
+    str, typer.Option("--scaling", help="Scaling: series (z-score of each channel) or none.")
+]
 Crop = Annotated[
     str | None, typer.Option(help="Seconds around seizure onset to keep, such as -10,20 (BIDS only).")
 ]
-Workers = Annotated[int, typer.Option(min=1, help="Processes.")]
-Unlabelled = Annotated[bool, typer.Option("--unlabelled", help="Also series that have no label.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Stop if any file is absent or any series empty.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a folder that was prepared before.")]
+Workers = Annotated[int, typer.Option(min=1, help="Number of worker processes.")]
+Unlabelled = Annotated[bool, typer.Option("--unlabelled", help="Include series without a label.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop if a file is missing or a series is empty.")]
 
 
 def prepare(
@@ -57,10 +58,10 @@ def prepare(
     strict: Strict = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Make a folder of series that are ready to learn from.
+    """Read recordings into a folder of labelled series for training.
 
-    Recordings are read in blocks, however long they are. Finished ones lie in OUT.preparing while the work goes on;
-    after a kill, Ctrl-C or a full disk the same command goes on from there and ends with the same bytes.
+    Recordings are read in blocks, so they may be longer than memory. Finished recordings are kept in OUT.preparing;
+    after a kill, Ctrl-C or a full disk, the same command resumes from there with identical results.
     """
     from raxss._core.atomic import check_writable, output_lock
     from raxss.data.prepare.preparing import prepare as carry_out
@@ -80,16 +81,12 @@ def prepare(
 
 def preparation_from(pool: str | None, rate: float | None, scaling: str) -> Preparation:
     """The options as one setting."""
+    from raxss.benchmark.reading import pooling_from
     from raxss.data.prepare.preprocessing import Preparation
-    from raxss.errors import ConfigError
 
-    pooling = None
-    if pool is not None:
-        kernel, _, stride = pool.partition("/")
-        if not (kernel.strip().isdecimal() and stride.strip().isdecimal()):
-            raise ConfigError(f"--pool is {pool!r}; a kernel and a stride are needed, such as 24/12.")
-        pooling = int(kernel), int(stride)
-    return Preparation(pooling=pooling, rate=rate, scaling=cast(Literal["none", "series"], scaling))
+    return Preparation(
+        pooling=pooling_from("--pool", pool), rate=rate, scaling=cast(Literal["none", "series"], scaling)
+    )
 
 
 def plan_source(
@@ -102,6 +99,7 @@ def plan_source(
     unlabelled: bool = False,
 ) -> CollectionPlan:
     """The plan of whatever a source is."""
+    from raxss.cli.table import names_from
     from raxss.data.bids import plan_bids
     from raxss.data.datasets.plans import plan_dataset
     from raxss.data.datasets.registry import DATASETS, find_dataset
@@ -109,7 +107,7 @@ def plan_source(
     from raxss.errors import ConfigError, RecordingError, did_you_mean
 
     path, seconds = Path(source), seconds_from(crop)
-    wanted = [item.strip() for item in classes.split(",") if item.strip()] if classes else None
+    wanted = names_from(classes) if classes else None
     if any(folder.is_dir() for folder in path.glob("sub-*")):  # a BIDS tree
         plan = plan_bids(path, labels=labels, crop=seconds, only_labelled=not unlabelled)
         return only_classes(plan, wanted)
@@ -137,10 +135,8 @@ def plan_source(
         raise RecordingError(
             f"the recording {path.name!r} needs labels to learn from: --labels TABLE (recording,channel,label)."
         )
-    if source not in DATASETS:
-        known = did_you_mean(source, DATASETS)
-        raise RecordingError(f"there is no file, folder or named dataset {source!r}{known}")
-    return plan_dataset(source, root=root, classes=wanted)
+    known = did_you_mean(source, DATASETS)
+    raise RecordingError(f"there is no file, folder or named dataset {source!r}{known}")
 
 
 def seconds_from(crop: str | None) -> tuple[float, float] | None:
@@ -185,15 +181,15 @@ def print_summary(folder: Path) -> None:
     labels = ", ".join(f"{name} {count}" for name, count in facts["labels"].items()) or "none"
     print(f"{facts['n_series']} series of {facts['n_recordings']} recordings; labels: {printable(labels)}")
     print(f"preparation: {facts['preparation'] or 'none'}; groups: {facts['group_by'] or 'none'}")
-    counts = {
-        "absent files": len(problems["absent"]),
-        "refused recordings": len(problems["refused"]),
-        "unmatched": len(problems["unmatched"]),
-        "series left out": len(problems["left_out"]),
-        "series with gaps": len(problems["with_gaps"]),
-        "recordings with warnings": len(problems["recordings"]),
+    kinds = {
+        "absent": "absent files",
+        "refused": "refused recordings",
+        "unmatched": "unmatched",
+        "left_out": "series left out",
+        "with_gaps": "series with gaps",
+        "recordings": "recordings with warnings",
     }
-    if line := ", ".join(f"{name} {count}" for name, count in counts.items() if count):
+    if line := ", ".join(f"{what} {len(problems[kind])}" for kind, what in kinds.items() if problems[kind]):
         print(f"{line}: see {folder / PROBLEMS}", file=sys.stderr)
     name = shlex.quote(str(folder))
     following = (

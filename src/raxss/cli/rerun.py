@@ -13,11 +13,11 @@ from raxss.cli.terminal import printable
 if TYPE_CHECKING:
     from raxss.benchmark.rerun import Rerun
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="What raxss table wrote.")]
-System = Annotated[str, typer.Argument(help="One of its systems: sss.")]
-Seed = Annotated[int, typer.Argument(help="One of its seeds: 69421.")]
-Dataset = Annotated[str | None, typer.Option(help="Of several; all of them otherwise.")]
-StudyFile = Annotated[Path | None, typer.Option(help="The study's file instead of the copy in DIR.")]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder written by raxss table.")]
+System = Annotated[str, typer.Argument(help="System, such as sss.")]
+Seed = Annotated[int, typer.Argument(help="Seed, such as 69421.")]
+Dataset = Annotated[str | None, typer.Option(help="Dataset, for studies with several. Default: all.")]
+StudyFile = Annotated[Path | None, typer.Option(help="Study file to use instead of the copy in DIR.")]
 
 
 def rerun(
@@ -29,7 +29,7 @@ def rerun(
     root: Root = None,
     device: Device = "auto",
 ) -> None:
-    """Fit one cell of a table again, and say whether its figure comes out.
+    """Repeat one fit of a study and compare the result with the committed one.
 
     Exit code 1 where it is further off than seeds are from each other. DIR is only read. The extensions that a
     study names are Python files, which are run.

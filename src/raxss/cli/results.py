@@ -7,16 +7,20 @@ from typing import Annotated
 
 import typer
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="With a folder of raxss table for each study.")]
+from raxss.cli.terminal import counted
+
+Folder = Annotated[
+    Path,
+    typer.Argument(metavar="DIR", help="Folder with one subfolder per study, each written by raxss table."),
+]
 
 
 def results(folder: Folder) -> None:
-    """Write one page about all studies of a folder: DIR/README.md and its plots.
+    """Write one overview page of all studies in a folder: DIR/README.md and its plots.
 
-    It is made from the tables of the studies alone. What is written by hand goes into DIR/about.md, which the page
-    begins with.
+    The page is generated from the tables of the studies. It begins with DIR/about.md, which is written by hand.
     """
     from raxss.benchmark.pages.overview import write_overview
 
     *plots, page = write_overview(folder)
-    print(f"The page is {page}, with {len(plots)} plot{'' if len(plots) == 1 else 's'}.")
+    print(f"The page is {page}, with {counted(len(plots), 'plot')}.")

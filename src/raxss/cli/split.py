@@ -20,10 +20,10 @@ By = Annotated[
         "Default: the widest that is known."
     ),
 ]
-Fractions = Annotated[str, typer.Option(help="Shares of training, validation and test.")]
-Folds = Annotated[int | None, typer.Option(help="So many splits, in which each series is tested once.")]
+Fractions = Annotated[str, typer.Option(help="Fractions of training, validation and test set.")]
+Folds = Annotated[int | None, typer.Option(help="Number of cross-validation folds; one split per fold.")]
 LeaveOut = Annotated[
-    str | None, typer.Option(help="One split for each centre (or patient, ...), which is its test part.")
+    str | None, typer.Option(help="Leave-one-group-out: one split per centre (or patient, ...).")
 ]
 Balance = Annotated[
     str,
@@ -31,9 +31,10 @@ Balance = Annotated[
         help="none; train_val (after the split); before_split, sss_nih_quarter (SSS's, which change the test part)."
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Draws the split.")]
+Seed = Annotated[int, typer.Option(help="Random seed of the split.")]
 Out = Annotated[
-    Path, typer.Option("--out", help="FILE.json; with --folds or --leave-out a folder with one file a split.")
+    Path,
+    typer.Option("--out", help="FILE.json; with --folds or --leave-out, a folder with one file per split."),
 ]
 
 
@@ -49,7 +50,7 @@ def split(
     root: Root = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Set validation and test series aside, whole groups at a time, and keep the split by name."""
+    """Split series into training, validation and test set, keeping groups together."""
     from raxss._core.atomic import reserved_output, whole_folder
     from raxss.cli.fit import read_data
     from raxss.data.splits import weak_parts
@@ -123,5 +124,9 @@ def line_of(split: Split, series: SeriesCollection) -> str:
         classes = Counter(str(series[int(index)].label) for index in members)
         shares = ", ".join(f"{label} {count}" for label, count in sorted(classes.items()))
         parts += [f"{name} {len(members)}" + (f" ({shares})" if shares else "")] if len(members) else []
-    fold = "" if split.fold is None else f", {split.fold}"
-    return f"{split.description}{fold}: {'; '.join(parts)}"
+    return f"{title_of(split)}: {'; '.join(parts)}"
+
+
+def title_of(split: Split) -> str:
+    """Description of a split, and its fold."""
+    return split.description if split.fold is None else f"{split.description}, {split.fold}"

@@ -1,13 +1,15 @@
-"""``raxss table STUDY.toml --out DIR``"""
+"""``raxss table STUDY.toml --out DIR``, and the analyses: ``raxss analyse NAME STUDY.toml --out DIR``"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from raxss.cli.options import Device, Root
 from raxss.cli.terminal import printable
@@ -15,98 +17,131 @@ from raxss.cli.terminal import printable
 if TYPE_CHECKING:
     from raxss.benchmark.table import Outcome
 
-StudyFile = Annotated[Path, typer.Argument(help="TOML file: datasets, splits, systems, seeds, budget.")]
-Out = Annotated[Path, typer.Option("--out", help="Folder for results, table and plots.")]
-Engine = Annotated[str, typer.Option(help="local (processes of this machine) or ray (a cluster).")]
-Workers = Annotated[int, typer.Option(min=1, help="Fits at once.")]
-Address = Annotated[str | None, typer.Option(help="Of a Ray cluster; without it one is started here.")]
-Only = Annotated[str | None, typer.Option(help="Some of the study's systems: sss,gru.")]
-Seeds = Annotated[str | None, typer.Option(help="Some of the study's seeds: 69421,69422.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="List the fits, and which are done; write nothing.")]
+Name = Annotated[str, typer.Argument(help="Name of an analysis; see the list below.")]
+StudyFile = Annotated[
+    Path, typer.Argument(help="Study file (TOML): datasets, splits, systems, seeds, budget.")
+]
+Out = Annotated[Path, typer.Option("--out", help="Output folder for results, table and plots.")]
+Engine = Annotated[str, typer.Option(help="local (processes on this machine) or ray (a cluster).")]
+Workers = Annotated[int, typer.Option(min=1, help="Number of parallel fits.")]
+Address = Annotated[
+    str | None, typer.Option(help="Address of a Ray cluster. Default: start Ray on this machine.")
+]
+Only = Annotated[str | None, typer.Option(help="Comma-separated subset of the systems: sss,gru.")]
+Seeds = Annotated[str | None, typer.Option(help="Comma-separated subset of the seeds: 69421,69422.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="List the fits and their state; write nothing.")]
+
+NO_ANALYSIS = ""  # in place of a name: the table
 
 
-class StudyWork(NamedTuple):
-    """Functions that run and list the fits of a study, and the paths of page and figures below the results."""
-
-    run: Callable[..., Outcome]
-    list_all: Callable[..., list[tuple[str, str]]]
-    page: str = "README.md"
-    figures: str = "results.csv"
-
-
-def study_command(about: str, work: Callable[[], StudyWork]) -> Callable[..., None]:
-    """A command with the options of all studies; ``work`` is called only when it runs, so that imports are late."""
-
-    def command(
-        study: StudyFile,
-        out: Out,
-        engine: Engine = "local",
-        workers: Workers = 1,
-        address: Address = None,
-        device: Device = "auto",
-        only: Only = None,
-        seeds: Seeds = None,
-        root: Root = None,
-        dry_run: DryRun = False,
-    ) -> None:
-        carry_out(
-            work(), study, out, engine=engine, workers=workers, address=address, device=device, only=only,
-            seeds=seeds, root=root, dry_run=dry_run,
-        )  # fmt: skip
-
-    command.__doc__ = about
-    return command
-
-
-def carry_out(
-    todo: StudyWork,
-    study: Path,
-    out: Path,
-    *,
-    engine: str,
-    workers: int,
-    address: str | None,
-    device: str,
-    only: str | None,
-    seeds: str | None,
-    root: Path | None,
-    dry_run: bool,
+def _carry_out(
+    name: Name,
+    study: StudyFile,
+    out: Out,
+    engine: Engine = "local",
+    workers: Workers = 1,
+    address: Address = None,
+    device: Device = "auto",
+    only: Only = None,
+    seeds: Seeds = None,
+    root: Root = None,
+    dry_run: DryRun = False,
 ) -> None:
-    """Run the fits of a study, or list them, and say what to read."""
+    """Run the fits of a study, or list them, and print where the page is."""
     from raxss.benchmark.study import Study
     from raxss.benchmark.table import Work
     from raxss.errors import one_of
 
     one_of("--engine", engine, ("local", "ray"))
+    run, list_all, page, figures = work_of(name)
     read = Study.read(study)
     work = Work(engine=engine, n_workers=workers, address=address, device=device)
     some = {"only": names_from(only), "seeds": numbers_from(seeds), "root": root}
     if dry_run:
-        for fit, state in todo.list_all(read, out, work=work, **some):
+        for fit, state in list_all(read, out, work=work, **some):
             print(f"{state:>20}  {fit}")
         return
     try:
-        outcome = todo.run(read, out, work=work, **some)
+        outcome = run(read, out, work=work, **some)
     except KeyboardInterrupt:
         print(f"Stopped. What is done is kept in {out}; the same command goes on.", file=sys.stderr)
         raise typer.Exit(130) from None
-    tell(outcome, out / todo.page, out / todo.figures)
+    tell(outcome, out / page, out / figures)
 
 
-def _of_tables() -> StudyWork:
-    from raxss.benchmark.table import list_table, run_table
+def work_of(name: str) -> tuple[Callable[..., Outcome], Callable[..., list[tuple[str, str]]], str, str]:
+    """Functions that run and list the fits of an analysis, and the paths of its page and figures."""
+    if name == NO_ANALYSIS:
+        from raxss.benchmark.table import list_table, run_table
 
-    return StudyWork(run_table, list_table)
+        return run_table, list_table, "README.md", "results.csv"
+    from raxss.benchmark.analyses.analysis import ANALYSES, Analysis
+    from raxss.benchmark.analyses.probing import list_analysis, run_analysis  # imports all that are built in
+
+    page, figures = ANALYSES.get(name, Analysis).outputs  # one of an extension has the default outputs
+    return (
+        partial(run_analysis, name),
+        partial(list_analysis, name),
+        page.format(name=name),
+        figures.format(name=name),
+    )
 
 
-table = study_command(
-    """Compare systems on the same splits, and write the table with its intervals.
+def _command(about: str, *name: Any) -> Callable[..., None]:
+    """`_carry_out` as a command with this help; its first argument is the name, if none is given here."""
+    command: Any = partial(_carry_out, *name)
+    command.__doc__ = about
+    command.__annotations__ = {}  # typer asks for it, and takes the types from the signature
+    return command
 
-    Each fit leaves a file of its own; after a kill, Ctrl-C or an error the same command goes on with what is
-    missing. The extensions that a study names are Python files, which are run.
+
+table = _command(
+    """Compare systems on the same splits and write a table with confidence intervals.
+
+    Each finished fit is saved; after a kill, Ctrl-C or an error, the same command runs what is missing. The
+    extensions named in a study are Python files, which are executed.
     """,
-    _of_tables,
+    NO_ANALYSIS,
 )
+analyse = _command(
+    """Fit the systems of a study and analyse each fitted model: weighting, robustness, calibration.
+
+    Settings of an analysis are in the section \\[analysis.NAME] of the study; your own analyses are Python files
+    in its extensions. Writes DIR/NAME/README.md. DIR may be the folder of raxss table for the same study, whose
+    prepared data is used again. An interrupted run resumes with the same command.
+    """,
+)
+reweigh = _command(
+    """Fit once, then evaluate every weighting: do the window weights carry information, and do they help?
+
+    Uses the systems of the study that weight windows. Writes DIR/reweighting/README.md, with each weighting
+    beside its inverted and shuffled control. DIR may be the folder of raxss table for the same study, whose
+    prepared data is used again. An interrupted run resumes with the same command.
+    """,
+    "reweighting",
+)
+robustness = _command(
+    """Fit on clean signals, then evaluate on artefacts, noise, short recordings and few training series.
+
+    Uses the systems of the study that weight windows. Writes DIR/robustness/README.md, which compares each with the
+    same model under uniform weights and with sss. DIR may be the folder of raxss table for the same study. An
+    interrupted run resumes with the same command.
+    """,
+    "robustness",
+)
+
+
+class ListsAnalyses(TyperCommand):
+    """A command whose help ends with the registered analyses, which are imported for that alone."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Help, then the registry."""
+        import raxss.benchmark.analyses.probing  # noqa: F401
+        from raxss.benchmark.analyses.analysis import ANALYSES
+
+        named = [f"{name}: {kind.title}" for name, kind in sorted(ANALYSES.items())]
+        self.epilog = "Analyses:\n\n" + "\n\n".join(named)
+        super().format_help(ctx, formatter)
 
 
 def names_from(text: str | None) -> list[str]:

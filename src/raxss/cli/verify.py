@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from raxss.explain.export.report.page import Report
 
 ReportFile = Annotated[
-    Path, typer.Argument(metavar="REPORT", help="Page that raxss explain wrote: report.html.")
+    Path, typer.Argument(metavar="REPORT", help="Report written by raxss explain: report.html.")
 ]
 Recording = Annotated[
     Path,
@@ -29,7 +29,7 @@ Recording = Annotated[
         "prepared folder that has it.",
     ),
 ]
-Positive = Annotated[str | None, typer.Option(help="As raxss explain was given it.")]
+Positive = Annotated[str | None, typer.Option(help="The same option as given to raxss explain.")]
 N_PRINTED = 20  # differences
 
 
@@ -45,10 +45,10 @@ def verify(
     rate: InputRate = None,
     resample: Resample = False,
 ) -> None:
-    """Compute a report anew from model and recording, and say whether it says the same.
+    """Recompute a report from model and recording, and compare.
 
-    Exit code 1 where anything differs: a number by more than 1e-6, a text by a letter, a signal by more than a
-    step, the page by a byte.
+    Exit code 1 if anything differs: a number by more than 1e-6, a signal by more than one quantisation step, any
+    text or any byte of the page.
     """
     from raxss.estimator.persistence import describe_model
     from raxss.explain.export.report import report_of

@@ -14,7 +14,7 @@ import math
 import os
 import re
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,7 +32,6 @@ from raxss.data.bids_labels import (
     read_participants,
 )
 from raxss.data.bids_tree import (
-    DATATYPES,
     BidsRun,
     Tree,
     find_runs,
@@ -46,10 +45,8 @@ from raxss.data.contacts import WHOLE_SHAFT, electrode_of, is_contact, looks_lik
 from raxss.data.formats.opening import files_of, open_recording
 from raxss.data.formats.registry import bids_suffixes
 from raxss.data.labels import (
-    ENGEL_COLUMNS,
     OUTCOME_COLUMNS,
     LabelName,
-    plain_score,
     read_events,
     seizure_onset,
 )
@@ -86,14 +83,12 @@ def plan_bids(
     root: Path | str,
     *,
     labels: Path | str | None = None,
-    datatype: Sequence[str] = ("ieeg", "eeg"),
     label: LabelName = "soz",
-    only_good: bool = True,
     only_labelled: bool = True,
     crop: tuple[float, float] | None = None,
     recordings: Collection[str] | None = None,
 ) -> CollectionPlan:
-    """Plan the series of a BIDS tree, one a channel and run; list what is absent or did not match.
+    """Plan the series of a BIDS tree, one a good channel and run; list what is absent or did not match.
 
     Parameters
     ----------
@@ -104,8 +99,6 @@ def plan_bids(
     label
         ``"soz"``, or ``"resect"`` for what surgery took out. The other channels are ``"other"`` where that is
         certain, and else have no label.
-    only_good
-        Leave out channels with status ``bad``.
     only_labelled
         Leave out channels without a label, and so all of a patient who was not annotated.
     crop
@@ -113,39 +106,37 @@ def plan_bids(
         ``events.tsv`` has no such mark are left out and listed.
     recordings
         Only these, by name (``sub-pt01_ses-presurgery_task-ictal_run-01``), labelled as they are among all.
-
-    Notes
-    -----
-    A recording that cannot be opened is left out and listed with the reason. Origins are ``centre``
-    (``site`` in ``participants.tsv``), ``patient``, ``recording``, ``electrode`` and ``channel``.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp()) / "sub-01" / "ieeg"
-    >>> folder.mkdir(parents=True)
-    >>> _ = (folder / "sub-01_task-rest_channels.tsv").write_text("name\\ttype\\tsoz\\nG1\\tECOG\\t1\\n")
-    >>> plan = plan_bids(folder.parents[1])
-    >>> len(plan), plan.absent  # its signal is not there
-    (0, ('sub-01/ieeg/sub-01_task-rest_ieeg.*',))
     """
+    from raxss.data.datasets.registry import DATASETS  # which itself plans BIDS trees
+
     if crop is not None and not (all(map(math.isfinite, crop)) and crop[0] < crop[1]):
         raise ConfigError(
             f"crop is {crop}; two seconds around the onset are needed, the first before the last."
         )
     tree = open_tree(root)
-    runs = runs_of(tree, datatype)
+    runs = runs_of(tree)
     found = find_labels(tree, runs, labels, label)  # of all runs: one may label another of its patient
     if recordings is not None:
-        _refuse_unknown(recordings, runs, tree)
+        for name in sorted(set(recordings) - {run.name for run in runs}):
+            raise RecordingError(
+                f"BIDS root {display_name(tree.root)} has no recording {display_name(name)}; its {len(runs)} "
+                f"recordings are {join_names((run.name for run in runs), 5)}."
+            )
         runs = [run for run in runs if run.name in recordings]
     participants_file, participants = read_participants(tree)
     shared = tuple(path for path in (participants_file, found.path) if path is not None)
-    planner = _Planner(tree, found, participants, shared, only_good, only_labelled, crop)
+    planner = _Planner(tree, found, participants, shared, only_labelled, crop)
     planned = [planner.plan(run) for run in runs]
     absent = [name for run in runs for name in run.absent]
     identity = _openneuro_id(tree)
-    sheet_is_due = _has_clinical_sheet(identity) or os.path.lexists(tree.root / CLINICAL_SHEET)
+    dataset = DATASETS.get(identity)
+    sheet_is_due = dataset is not None and dataset.label_file == CLINICAL_SHEET.as_posix()
+    sheet_is_due |= os.path.lexists(tree.root / CLINICAL_SHEET)
+    where = "copy the files from where the dataset came from, or run 'git annex get .' in a git-annex clone"
+    if dataset is not None and dataset.base:
+        where = f"raxss datasets download {identity} --root FOLDER"
+    elif identity:
+        where = f"download {identity} from OpenNeuro, or run 'git annex get .' in a clone of it"
     if labels is None and not found.are_there and sheet_is_due:
         absent.append(CLINICAL_SHEET.as_posix())
     return CollectionPlan(
@@ -153,40 +144,17 @@ def plan_bids(
         tree.root,
         tuple(item for item in planned if item is not None),
         absent=tuple(absent),
-        where_to_get=_where_to_get(identity) if absent else "",
+        where_to_get=where if absent else "",
         unmatched=(*tree.remarks, *found.remarks, *planner.sentences(runs)),
         refused=tuple(planner.refused),
         group_by="patient",
     )
 
 
-def _refuse_unknown(recordings: Collection[str], runs: Sequence[BidsRun], tree: Tree) -> None:
-    for name in recordings:
-        if name not in {run.name for run in runs}:
-            raise RecordingError(
-                f"BIDS root {display_name(tree.root)} has no recording {display_name(name)}; its {len(runs)} "
-                f"recordings are {join_names((run.name for run in runs), 5)}."
-            )
-
-
 def read_bids(root: Path | str, **options: Any) -> SeriesCollection:
-    """Read all that `plan_bids` plans, in memory; it takes the same options.
+    """Read all that `plan_bids` plans, in memory, with one warning of what is absent or did not match.
 
-    What is absent or did not match comes as one warning; with ``only_labelled=False`` labels do not matter, and
-    so are not mentioned.
-
-    Examples
-    --------
-    >>> import tempfile, numpy as np
-    >>> from pybv import write_brainvision
-    >>> folder = Path(tempfile.mkdtemp()) / "sub-01" / "ieeg"
-    >>> folder.mkdir(parents=True)
-    >>> write_brainvision(
-    ...     data=np.ones((2, 500)), sfreq=250.0, ch_names=["G1", "G2"], fname_base="sub-01_ieeg", folder_out=folder
-    ... )
-    >>> _ = (folder / "sub-01_channels.tsv").write_text("name\\ttype\\tsoz\\nG1\\tECOG\\t1\\nG2\\tECOG\\t0\\n")
-    >>> read_bids(folder.parents[1])
-    SeriesCollection(2 series of 500 samples, labels: other 1, soz 1)
+    With ``only_labelled=False`` labels do not matter, and so are not mentioned.
     """
     return read_plan(plan_to_read(root, **options))
 
@@ -215,7 +183,6 @@ class _Planner:
     labels: BidsLabels
     participants: Mapping[str, Mapping[str, str]]
     shared_files: tuple[Path, ...]
-    only_good: bool
     only_labelled: bool
     crop: tuple[float, float] | None
     left_out: list[str] = field(default_factory=list)
@@ -311,7 +278,7 @@ class _Planner:
                 item.name for item in named if electrode_of(item.name) == shaft
             }
         types = CHANNEL_TYPES[run.datatype]
-        wanted = [item.is_wanted(types, only_good=self.only_good) for item in channels]
+        wanted = [item.is_wanted(types) for item in channels]
         if not any(wanted):
             self._report(run, f"is left out: {why_none(types, channels)}.")
             return []
@@ -319,6 +286,7 @@ class _Planner:
         if self.crop is not None and onset is not None:
             crop = onset + self.crop[0], onset + self.crop[1]
         series, unlabelled, outside = [], [], False
+        n_named = Counter(channel.name for channel in channels)
         for channel, place, label, is_wanted in zip(channels, places, labels, wanted, strict=True):
             if label == self.labels.label and not channel.is_good and not is_wanted:
                 self.bad_contacts[run.patient].add(channel.name)
@@ -332,7 +300,9 @@ class _Planner:
                 if crop is not None and (crop[1] <= begin or crop[0] >= end):
                     outside = True
                     continue
-                name = _series_name(run, channel, place, channels, segment, len(recording.segments))
+                is_unique = n_named[channel.name] == 1 and channel.name
+                name = f"{run.name}:{channel.name or 'n/a'}{'' if is_unique else f'@{place}'}"
+                name += f"#{segment + 1}" if len(recording.segments) > 1 else ""
                 origin = self._origin(run, channel)
                 series.append(SeriesPlan(name, (place,), segment, label, origin, crop))
         if unlabelled:
@@ -422,20 +392,6 @@ class _Planner:
         return sentences + self.left_out
 
 
-def _series_name(
-    run: BidsRun,
-    channel: ChannelRow,
-    place: int,
-    channels: Sequence[ChannelRow],
-    segment: int,
-    n_segments: int,
-) -> str:
-    """``run:ATT1``; ``@position`` after it where channels share a name, ``#segment`` where there are several."""
-    shared = sum(item.name == channel.name for item in channels) > 1
-    name = f"{run.name}:{channel.name or 'n/a'}" + (f"@{place}" if shared or not channel.name else "")
-    return name if n_segments == 1 else f"{name}#{segment + 1}"
-
-
 def _natural(name: str) -> list[tuple[int, str]]:
     """Orders G2 before G10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
@@ -454,28 +410,11 @@ def _openneuro_id(tree: Tree) -> str:
     return found.group(1).lower() if found else ""
 
 
-def _has_clinical_sheet(identity: str) -> bool:
-    """Whether the labels of a named dataset come from the sheet, so that a copy without it is incomplete."""
-    from raxss.data.datasets.registry import DATASETS  # which itself plans BIDS trees
-
-    return identity in DATASETS and DATASETS[identity].label_file == CLINICAL_SHEET.as_posix()
-
-
-def _where_to_get(identity: str) -> str:
-    from raxss.data.datasets.registry import DATASETS
-
-    if identity in DATASETS and DATASETS[identity].base:
-        return f"raxss datasets download {identity} --root FOLDER"
-    if identity:
-        return f"download {identity} from OpenNeuro, or run 'git annex get .' in a clone of it"
-    return "copy the files from where the dataset came from; in a git-annex or DataLad clone, run 'git annex get .'"
-
-
 # --- the table
 
 TABLE_COLUMNS = [
     *("patient", "centre", "recording", "channel", "electrode", "type", "status"),
-    *("rate", "seconds", "label", "outcome", "engel"),
+    *("rate", "seconds", "label", "outcome"),
 ]
 
 
@@ -486,23 +425,12 @@ def bids_table(
 
     Columns: ``patient``, ``centre``, ``recording``, ``channel``, ``electrode``, ``type``, ``status``, ``rate``
     (Hz), ``seconds``, ``label`` (None without annotation), ``outcome`` (``S`` success, ``F`` failure, ``NR`` no
-    resection), ``engel``. All types and states of channels are in it.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp()) / "sub-01" / "ieeg"
-    >>> folder.mkdir(parents=True)
-    >>> _ = (folder / "sub-01_channels.tsv").write_text("name\\ttype\\tsoz\\nG1\\tECOG\\t1\\nG2\\tECOG\\t0\\n")
-    >>> bids_table(folder.parents[1])[["patient", "channel", "electrode", "label"]]
-      patient channel electrode  label
-    0      01      G1      01/G    soz
-    1      01      G2      01/G  other
+    resection). All types and states of channels are in it.
     """
     import pandas as pd
 
     tree = open_tree(root)
-    runs = runs_of(tree, DATATYPES)
+    runs = runs_of(tree)
     found = find_labels(tree, runs, clinical, label)
     _, participants = read_participants(tree)
     rows: list[dict[str, Any]] = []
@@ -514,7 +442,6 @@ def bids_table(
         who = participants.get(run.patient, {})
         row = found.rows.get(run.patient) if found.rows is not None else None
         outcome = first_cell(who, OUTCOME_COLUMNS) or (row.outcome if row else "")
-        engel = plain_score(first_cell(who, ENGEL_COLUMNS)) or (row.engel if row else "")
         labels, _ = found.of(tree, run, channels)
         rows += [
             {
@@ -529,7 +456,6 @@ def bids_table(
                 "seconds": _number(about.get("RecordingDuration")),
                 "label": channel_label,
                 "outcome": outcome,
-                "engel": engel,
             }
             for channel, channel_label in zip(channels, labels, strict=True)
         ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -21,22 +21,14 @@ from raxss.data.formats.fields import Refused, not_downloaded
 from raxss.data.formats.registry import UNREAD, bids_suffixes, format_of
 from raxss.data.inspection.tables import read_json
 from raxss.data.tables import MAX_KEPT_ROWS, Table, read_table
-from raxss.errors import ConfigError, MissingExtraError, RecordingError, display_name
+from raxss.errors import MissingExtraError, RecordingError, display_name
 
 DATATYPES = ("ieeg", "eeg")
 
 
 @dataclass(frozen=True)
 class BidsRun:
-    """One recording of the tree, whether its signal is there or not.
-
-    Attributes
-    ----------
-    name
-        ``sub-pt01_ses-presurgery_task-ictal_run-01``: the signal's file name without suffix and type.
-    signal
-        The file that opens it; None where it is not there, and then ``absent`` has the names, relative to the root.
-    """
+    """One recording of the tree; ``absent`` names the files, relative to the root, that its signal lacks."""
 
     name: str
     patient: str
@@ -84,20 +76,9 @@ class Tree:
             raise RecordingError(f"[{problem.code}] {problem.message}")
 
 
-def find_runs(root: Path | str, *, datatype: Sequence[str] = ("ieeg", "eeg")) -> list[BidsRun]:
-    """Every recording that the tree has or should have, by the names of its files and its ``scans.tsv``.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp()) / "sub-01" / "ieeg"
-    >>> folder.mkdir(parents=True)
-    >>> _ = (folder / "sub-01_task-rest_ieeg.edf").write_bytes(b"")
-    >>> _ = (folder / "sub-01_task-move_ieeg.json").write_text("{}")
-    >>> [(run.name, run.absent) for run in find_runs(folder.parents[1])]
-    [('sub-01_task-move', ('sub-01/ieeg/sub-01_task-move_ieeg.*',)), ('sub-01_task-rest', ())]
-    """
-    return runs_of(open_tree(root), datatype)
+def find_runs(root: Path | str) -> list[BidsRun]:
+    """Every recording that the tree has or should have, by the names of its files and its ``scans.tsv``."""
+    return runs_of(open_tree(root))
 
 
 def open_tree(root: Path | str) -> Tree:
@@ -114,21 +95,12 @@ def open_tree(root: Path | str) -> Tree:
 
 
 def is_bids_root(path: Path | str) -> bool:
-    """Whether this is a folder with subjects in it.
-
-    Examples
-    --------
-    >>> is_bids_root("no such folder")
-    False
-    """
+    """Whether this is a folder with subjects in it."""
     return any(item.is_dir() for item in Path(path).glob("sub-*"))
 
 
-def runs_of(tree: Tree, datatypes: Sequence[str]) -> list[BidsRun]:
+def runs_of(tree: Tree) -> list[BidsRun]:
     """The runs of all subjects, in order; what was not read goes into the tree's remarks."""
-    for item in datatypes:
-        if item not in DATATYPES:
-            raise ConfigError(f"datatype {item!r} is unknown; {' and '.join(DATATYPES)} can be read.")
     runs: list[BidsRun] = []
     for subject in tree.names(tree.root):
         folder = tree.root / subject
@@ -146,7 +118,7 @@ def runs_of(tree: Tree, datatypes: Sequence[str]) -> list[BidsRun]:
             continue
         sessions = [folder / name for name in tree.names(folder) if re.fullmatch(r"ses-[A-Za-z0-9]+", name)]
         for above in [folder, *sessions]:
-            for datatype in datatypes:
+            for datatype in DATATYPES:
                 runs += _runs_of_folder(tree, above, subject, datatype)
     return runs
 

@@ -21,14 +21,7 @@ DESCRIPTION = "dataset_description.json"  # in the root of every BIDS dataset
 
 
 def root_of(path: Path) -> Path:
-    """The folder that nothing a recording points to may leave: the BIDS root around it, or else its own folder.
-
-    >>> import tempfile
-    >>> bids = Path(tempfile.mkdtemp())
-    >>> _ = (bids / "dataset_description.json").write_text("{}")
-    >>> root_of(bids / "sub-1" / "eeg" / "sub-1_task-rest_eeg.edf") == bids
-    True
-    """
+    """The folder that nothing a recording points to may leave: the BIDS root around it, or else its own folder."""
     folder = Path(os.path.abspath(path)).parent
     return next((item for item in (folder, *folder.parents) if (item / DESCRIPTION).is_file()), folder)
 
@@ -51,14 +44,8 @@ def leads_outside(path: Path, root: Path) -> bool:
 def problem_of_opening(path: Path, root: Path, called: str | None = None) -> Problem | None:
     """Why a file must not or cannot be opened; None if it can be. Opens nothing.
 
-    Parameters
-    ----------
-    called
-        How messages call the file, where its name was read from a header and may be that of a person; by default
-        they show its name.
+    ``called``: how messages call a file whose name was read from a header and may be that of a person.
 
-    Examples
-    --------
     >>> problem_of_opening(Path("data/../secret.edf"), Path("data")).code
     'outside'
     """

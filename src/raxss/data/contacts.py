@@ -76,10 +76,7 @@ def _is_free_text(piece: str) -> bool:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, bool]]:
-    """Text cut where contacts are separated, and whether each piece stands alone between commas or the like.
-
-    What is in brackets of its own stays one piece.
-    """
+    """Text cut where contacts are separated (not within brackets), and whether each piece stands between commas."""
     text = unicodedata.normalize("NFKC", text.translate(PRIMES))
     # short runs only: the patterns below are quadratic in the length of a run
     text = re.sub(r"(\s{8})\s+|(\.{8})\.+", r"\1\2", text)
@@ -129,13 +126,7 @@ def is_missing(text: str) -> bool:
 
 
 def electrode_of(channel: str) -> str:
-    """The shaft, strip or grid of a channel: its name without the contact's number.
-
-    Examples
-    --------
-    >>> electrode_of("ATT1"), electrode_of("POL A'12"), electrode_of("AHR3-AHR4"), electrode_of("Cz")
-    ('ATT', "A'", 'AHR', 'CZ')
-    """
+    """The shaft, strip or grid of a channel: its name without the contact's number, ``AHR`` of ``AHR3-AHR4``."""
     name = canonical(channel)
     shaft = re.sub(r"\d+('*)$", r"\1", name.partition("-")[0])
     return shaft if any(map(str.isalpha, shaft)) else name
@@ -149,13 +140,6 @@ def label_channels(
     A channel is None where a contact may mean it or another channel, or is one of its two poles (``AD1-AD2``). All
     but the named channels are None where a piece was not understood (``AD1?``); all are where there is free text
     (``not AD1``, a shaft that is none) or no contact has a channel.
-
-    Examples
-    --------
-    >>> label_channels(["POL AD1", "POL AD2", "POL PD1"], ["AD2", "PD*", "XY9"])
-    (['other', 'soz', 'soz'], ['XY9'])
-    >>> label_channels(["AD1", "AD2", "PD1"], ["AD1", "AD2?"]), label_channels(["AD1", "PD1"], ["AD1", "no", "PD*"])
-    ((['soz', None, None], ['AD2?']), ([None, None], ['no']))
     """
     pieces = list(dict.fromkeys(contacts))
     named, unmatched, has_free_text = set(), [], False
@@ -196,13 +180,7 @@ def label_channels(
 
 
 def poles_of(channel: str) -> list[str]:
-    """Both contacts of a bipolar channel: ``AD1-AD2``, ``AD1-2``; none of one that is a single contact.
-
-    Examples
-    --------
-    >>> poles_of("AHR3-4"), poles_of("AHR3-AHR4"), poles_of("POL G1-Ref")
-    (['AHR3', 'AHR4'], ['AHR3', 'AHR4'], [])
-    """
+    """Both contacts of a bipolar channel: ``AD1-AD2``, ``AD1-2``; none of one that is a single contact."""
     first, *others = canonical(channel).split("-")
     if not first or not others:
         return []

@@ -141,14 +141,7 @@ def position_of(recording: Recording, channel: str | int) -> int:
 
 
 def channel_name(recording: Recording, position: int) -> str:
-    """A channel's name; where it is not its alone, or empty, with its position: ``C3``, ``C4#1``, ``#2``.
-
-    >>> import numpy as np
-    >>> from raxss.data.recording import ArrayRecording
-    >>> toy = ArrayRecording("toy", np.zeros((3, 5)), rate=1.0, names=["C3", "C4", "C4"])
-    >>> channel_name(toy, 0), channel_name(toy, 2)
-    ('C3', 'C4#2')
-    """
+    """A channel's name; where it is not its alone, or empty, with its position: ``C3``, ``C4#1``, ``#2``."""
     name = recording.channels[position].name
     n_equal = sum(channel.name == name for channel in recording.channels)
     return name if name and n_equal == 1 else f"{name}#{position}"
@@ -292,6 +285,11 @@ class Line:
     channel: str | int | None = None
     origin: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def called(self) -> str:
+        """The recording as written, and its channel."""
+        return self.written if self.channel is None else f"{self.written}:{self.channel}"
+
 
 def read_lines(lines: list[Line], names: Mapping[str, str] | None = None) -> SeriesCollection:
     """Read every line's series.
@@ -347,10 +345,10 @@ def _electrodes(path: Path, recording: Recording) -> Sequence[int]:
     """The channels of a file of which none was named; warns of what was left out without a table saying so."""
     if not is_channelwise(path):
         return range(len(recording.channels))
-    selection = select_channels(path, recording)
-    if selection.sentences:
-        warnings.warn(" ".join(selection.sentences), RAxSSWarning, stacklevel=4)
-    return selection.positions
+    positions, sentences = select_channels(path, recording)
+    if sentences:
+        warnings.warn(" ".join(sentences), RAxSSWarning, stacklevel=4)
+    return positions
 
 
 def _first_repeat(lines: list[Line]) -> tuple[int, int] | None:
@@ -374,7 +372,7 @@ def lines_of(path: Path, *, labels_required: bool) -> list[Line]:
         first, again = (lines[place] for place in repeat)
         spelled = "" if first.written == again.written else f" (there as {display_name(again.written)})"
         raise RecordingError(
-            f"manifest {display_name(path)} lists {display_name(_series_name(first.written, first.channel))} in "
+            f"manifest {display_name(path)} lists {display_name(first.called)} in "
             f"lines {first.number} and {again.number}{spelled}; each series once is needed. Remove one of them."
         )
     return lines
@@ -513,10 +511,6 @@ def _is_manifest(path: Path) -> bool:
 
 def _without_suffix(path: Path) -> Path:
     return path.with_suffix("") if path.suffix.lower() in all_suffixes() else path
-
-
-def _series_name(base: str, channel: str | int | None) -> str:
-    return base if channel is None else f"{base}:{channel}"
 
 
 def printable(name: str) -> str:

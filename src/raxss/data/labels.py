@@ -41,7 +41,6 @@ ID_COLUMNS = (
 )
 CENTRE_COLUMNS = ("clinical_center", "clinical_centre", "center", "centre", "site")
 OUTCOME_COLUMNS = ("outcome", "surgery_outcome", "surgical_outcome")
-ENGEL_COLUMNS = ("engel_score", "engel", "engel_class")
 ALL_CONTACTS = frozenset(name for names in CONTACT_COLUMNS.values() for name in names)
 NEEDED_COLUMNS = frozenset(ID_COLUMNS) | ALL_CONTACTS
 
@@ -59,34 +58,16 @@ class ClinicalRow:
     contacts: tuple[str, ...]  # none: not annotated
     centre: str = ""
     outcome: str = ""
-    engel: str = ""
 
 
 def read_clinical_sheet(
     path: Path | str, subjects: Iterable[str] = (), *, label: LabelName = "soz"
 ) -> dict[str, ClinicalRow]:
-    """Contacts of each patient from a ``.xlsx``, ``.csv`` or ``.tsv`` sheet with a column such as ``soz_contacts``.
+    """Rows by patient of a ``.xlsx``, ``.csv`` or ``.tsv`` sheet with a column such as ``soz_contacts``.
 
-    Parameters
-    ----------
-    subjects
-        Ids of the patients that are there. A sheet may have several columns of ids (``dataset_id``,
-        ``hospital_id``); the one that knows most of these is used, the first of them where none is given. Two that
-        know as many and name other rows are refused.
-    label
-        Which contacts: ``"soz"``, or ``"resect"`` for those that surgery took out.
-
-    Returns
-    -------
-    Rows by the patient's id as the sheet spells it.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "sheet.csv"
-    >>> _ = path.write_text('Patient ID,SOZ Contacts,Engel Score\\npt1,"AD1-2, PD",1\\n')
-    >>> read_clinical_sheet(path)
-    {'pt1': ClinicalRow(patient='pt1', contacts=('AD1', 'AD2', 'PD*'), centre='', outcome='', engel='1')}
+    A sheet may have several columns of ids (``dataset_id``, ``hospital_id``); the one that knows most of the
+    ``subjects`` is used, the first where none is given. Two that know as many and name other rows are refused.
+    ``label`` says which contacts are wanted: ``"resect"`` for those that surgery took out.
     """
     path = Path(path)
     is_text = path.suffix.lower() in (".csv", ".tsv")
@@ -147,7 +128,6 @@ def _clinical_rows(table: Table, subjects: list[str], label: LabelName, what: st
             tuple(dict.fromkeys(contacts)),
             centre=cells.get(table.column(CENTRE_COLUMNS) or "", ""),
             outcome=cells.get(table.column(OUTCOME_COLUMNS) or "", ""),
-            engel=plain_score(cells.get(table.column(ENGEL_COLUMNS) or "", "")),
         )
         if rows.setdefault(patient, row) != row:
             raise LabelError(
@@ -155,12 +135,6 @@ def _clinical_rows(table: Table, subjects: list[str], label: LabelName, what: st
                 "before; one row a patient is needed."
             )
     return rows
-
-
-def plain_score(text: str) -> str:
-    """``1.0`` as ``1``; what a score is not (``-1``: no surgery) as nothing."""
-    text = re.sub(r"\.0+$", "", text)
-    return "" if text.startswith("-") else text
 
 
 def _id_column(table: Table, subjects: list[str], what: str) -> str:
@@ -198,13 +172,7 @@ class SubjectMatch:
 
 
 def match_subjects(sheet_ids: Iterable[str], tree_ids: Iterable[str]) -> SubjectMatch:
-    """Which row is which subject's: the same spelling first, then without ``sub-``, case, ``_`` and leading zeros.
-
-    Examples
-    --------
-    >>> match_subjects(["pt1", "ummc_001", "la03"], ["pt01", "ummc001", "jh101"])
-    SubjectMatch(pairs={'pt01': 'pt1', 'ummc001': 'ummc_001'}, only_in_tree=('jh101',), only_in_sheet=('la03',))
-    """
+    """Which row is which subject's: the same spelling first, then without ``sub-``, case, ``_``, leading zeros."""
     sheet, tree = list(dict.fromkeys(sheet_ids)), list(dict.fromkeys(tree_ids))
     by_key: dict[tuple[Any, ...], tuple[list[str], list[str]]] = {}
     for side, ids in enumerate((sheet, tree)):
@@ -247,11 +215,6 @@ def labels_of_status(cells: Mapping[str, str], *, label: LabelName = "soz") -> s
     """Label in a row of ``channels.tsv``, as in the trees of HUP; None where the row has none.
 
     A column of the label's own name holds yes or no; ``status_description`` lists words (``soz,resect``).
-
-    Examples
-    --------
-    >>> labels_of_status({"status_description": "resect, soz"}), labels_of_status({"soz": "0"})
-    ('soz', 'other')
     """
     if cells.get(label, "") != "":
         return {True: label, False: OTHER, None: None}[_yes_or_no(cells[label])]
@@ -272,13 +235,6 @@ def labels_of_run(rows: Sequence[Mapping[str, str]], *, label: LabelName = "soz"
 
     Beside a marked channel, one whose ``status_description`` does not mention the label is ``"other"``, unless
     there is a column of the label's own name.
-
-    Examples
-    --------
-    >>> labels_of_run([{"status_description": text} for text in ("soz", "", "soz?")])
-    ['soz', 'other', None]
-    >>> labels_of_run([{"soz": text} for text in ("1", "", "0")]), labels_of_run([{"soz": "0"}])
-    (['soz', None, 'other'], [None])
     """
     labels = [labels_of_status(cells, label=label) for cells in rows]
     if label not in labels:
@@ -385,14 +341,6 @@ def read_label_table(path: Path | str, *, label: LabelName = "soz") -> LabelTabl
     ``name`` will do for ``channel``; a column ``soz`` (or ``resect``) of yes and no for ``label``; without
     ``recording`` a row holds for every recording. Columns ``patient`` and ``centre`` are kept. A recording may be
     written with folders, suffix and type, and then means no other; ``sub-01`` means all runs of a subject.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "labels.tsv"
-    >>> _ = path.write_text("name\\tsoz\\nG1\\t0\\nAD1\\t1\\n")
-    >>> read_label_table(path).of("sub-01_run-1", ["POL AD1", "POL G1", "POL G2"])
-    (['soz', 'other', None], [])
     """
     path = Path(path)
     what, table = f"label table {display_name(path)}", read_table(path, most_rows=MAX_LABELS)
@@ -482,13 +430,6 @@ def seizure_onset(events: Iterable[tuple[float, str]]) -> float | None:
     onset``, ``AD1-3 onset``, ``sz #12 onset``); ``eeg sz start`` or ``start`` alone. Clinical onsets, the onset of
     a movement, onsets that their writer doubts (``?``, ``poss``) and a bare ``sz`` do not count: where one
     recording has both, the bare ``sz`` comes 14 s after the onset.
-
-    Examples
-    --------
-    >>> seizure_onset([(0.0, "Segment: REC START"), (61.2, "EEG onset"), (65.0, "clinical onset")])
-    61.2
-    >>> seizure_onset([(0.0, "Segment: REC START"), (65.0, "clinical onset")]) is None
-    True
     """
     marks = sorted(
         (second, " ".join(text.lower().split())) for second, text in events if math.isfinite(second)

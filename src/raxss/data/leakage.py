@@ -32,7 +32,7 @@ EQUAL_STATISTICS = 1e-6  # in deviations: what rounding to float32 leaves
 NEAR_STATISTICS = 1e-3  # in deviations: surely made from these samples
 UNLIKELY = 1e-6  # probability below which chance is ruled out
 
-LEAKS = {
+LEAKS = {  # all other codes are notes
     "series-in-two-parts": "a series is in two parts",
     "name-in-two-parts": "series of one name are in two parts",
     "shared-patient": "a patient is in two parts",
@@ -48,20 +48,6 @@ LEAKS = {
     "balanced-before-split": "classes were made equal before the split, so the test part's shares are not natural",
     "statistics-saw-test": "the scaling was fitted on test series too",
     "training-saw-test": "test series are among those that a model or library has seen",
-}
-NOTES = {
-    "leaky-by-design": "the split is of a kind that cannot keep what belongs together apart",
-    "groups-unknown": "no group of any series is known",
-    "patient-unknown": "no patient is known, so one person's series may sit on both sides",
-    "groups-partly-known": "some series have no known group",
-    "shared-centre": "a centre is in two parts",
-    "same-part-duplicates": "series of one part have the same values",
-    "part-empty": "a part has no series, though some were due to it",
-    "part-one-class": "a part has one class only",
-    "series-left-out": "series are in no part, though balancing did not drop them",
-    "statistics-saw-validation": "the scaling was fitted on validation series too",
-    "statistics-unexplained": "the scaling is that of no part",
-    "validation-in-training-names": "validation series are among those that a model or library has seen",
 }
 
 
@@ -138,22 +124,6 @@ def audit_split(
     the same rate; whole series at another rate. Not found: copies through another reference, montage or filter
     (a high-pass, an added drift), crops at another rate, crops under 400 samples, and signals that say too little
     to be anybody's: hum, sines, ramps, regular pulses, one spike or step. Identical values are always found.
-
-    Examples
-    --------
-    >>> from raxss.data.series import Series
-    >>> from raxss.data.splits import split_series
-    >>> rng = np.random.default_rng(0)
-    >>> series = [
-    ...     Series(rng.normal(size=500), label=k % 2, name=f"s{k}", origin={"patient": f"p{k // 4}"})
-    ...     for k in range(80)
-    ... ]
-    >>> collection = SeriesCollection(series)
-    >>> audit_split(collection, split_series(collection, seed=0)).clean
-    True
-    >>> leaky = audit_split(collection, split_series(collection, by="paper", seed=0))
-    >>> leaky.split, [finding.code for finding in leaky.findings]
-    ('channel (leaky)', ['shared-patient', 'leaky-by-design'])
     """
     parts = _parts(collection, split)
     findings = [
@@ -161,7 +131,10 @@ def audit_split(
         *_shared_groups(collection, parts, split),
         *_copied_signals(collection, parts),
         *_balancing(collection, parts, split),
-        *_weak(collection, split),
+        *(
+            Finding("part-one-class" if len(getattr(split, part)) else "part-empty", f"{message}.")
+            for part, message in weak_parts(collection, split).items()
+        ),
         *_seen_in_training(collection, parts, training_names, training_digests),
     ]
     if statistics is not None:
@@ -185,7 +158,9 @@ Parts = dict[str, list[int]]
 
 
 def _parts(collection: SeriesCollection, split: Split) -> Parts:
-    parts = {name: getattr(split, name).tolist() for name in PARTS}
+    parts: Parts = {name: getattr(split, name).tolist() for name in PARTS}
+    if not any(parts.values()):
+        raise DataError("the split has no series in any part; there is nothing to audit.")
     for name, members in parts.items():
         outside = [index for index in members if not 0 <= index < len(collection)]
         if outside:
@@ -224,14 +199,11 @@ def _overlaps(collection: SeriesCollection, parts: Parts) -> Iterator[Finding]:
                 f"{len(alike)} names are those of series in {pair} and of others in {other}: "
                 f"{_named(sorted(alike))}.",
             )
-    placed = {index for members in parts.values() for index in members}
     twice = [names[index] for members in parts.values() for index, n in Counter(members).items() if n > 1]
     if twice:
         yield Finding(
             "same-part-duplicates", f"{len(twice)} series are listed twice in a part: {_named(twice)}."
         )
-    if not placed:
-        raise DataError("the split has no series in any part; there is nothing to audit.")
 
 
 def _shared_groups(collection: SeriesCollection, parts: Parts, split: Split) -> Iterator[Finding]:
@@ -241,10 +213,7 @@ def _shared_groups(collection: SeriesCollection, parts: Parts, split: Split) -> 
         known |= {level} if any(groups.values()) else set()
         yield from _shared(level, groups, split)
         if level == "patient":
-            for pair, other in combinations(parts, 2):
-                yield from _spelt_twice(
-                    groups[pair] - groups[other], groups[other] - groups[pair], pair, other
-                )
+            yield from _spelt_twice(groups)
     if not known & set(GROUPS):
         yield Finding(
             "groups-unknown",
@@ -252,7 +221,7 @@ def _shared_groups(collection: SeriesCollection, parts: Parts, split: Split) -> 
             "is in two parts. Where it is known, set Series(origin=...) or the manifest's column group.",
         )
     elif "patient" not in known:
-        yield Finding("patient-unknown", f"{NOTES['patient-unknown']}.")
+        yield Finding("patient-unknown", "no patient is known, so one person's series may sit on both sides.")
     members = [index for part in parts.values() for index in part]
     for level in GROUPS:
         silent = [index for index in members if group_of(collection[index], level) is None]
@@ -271,30 +240,32 @@ def _groups_in(collection: SeriesCollection, members: Sequence[int], level: str)
 def _shared(level: str, groups: Mapping[str, set[Hashable]], split: Split) -> Iterator[Finding]:
     """One finding a level, with each pair of parts that shares something of it."""
     sentences, with_test = [], False
-    for combination, other in combinations(groups, 2):
-        both = sorted(groups[combination] & groups[other], key=str)
+    for part, other in combinations(groups, 2):
+        both = sorted(groups[part] & groups[other], key=str)
         if both:
-            sentences.append(
-                f"{len(both)} {level}{'s' * (len(both) > 1)} in {combination} and in {other}: {_named(both)}"
-            )
+            plural = "s" * (len(both) > 1)
+            sentences.append(f"{len(both)} {level}{plural} in {part} and in {other}: {_named(both)}")
             with_test |= other == "test"
     if sentences:
         left_out = level == "centre" and split.by == "centre" and with_test
         yield Finding("left-out-centre-shared" if left_out else f"shared-{level}", "; ".join(sentences) + ".")
 
 
-def _spelt_twice(
-    these: Iterable[Hashable], those: Iterable[Hashable], item: str, other: str
-) -> Iterator[Finding]:
+def _spelt_twice(groups: Mapping[str, set[Hashable]]) -> Iterator[Finding]:
     """Sheets and folders spell ids differently: pt1 and pt01, ummc_001 and ummc001."""
-    plain = {_plain_id(str(patient)): patient for patient in these}
-    alike = [(plain[key], patient) for patient in those if (key := _plain_id(str(patient))) in plain]
-    if alike:
-        yield Finding(
-            "patient-spelt-twice",
-            f"{len(alike)} patients in {item} and in {other} have ids that differ in spelling only: "
-            f"{_named(sorted(alike, key=str))}.",
-        )
+    for part, other in combinations(groups, 2):
+        plain = {_plain_id(str(patient)): patient for patient in groups[part] - groups[other]}
+        alike = [
+            (plain[key], patient)
+            for patient in groups[other] - groups[part]
+            if (key := _plain_id(str(patient))) in plain
+        ]
+        if alike:
+            yield Finding(
+                "patient-spelt-twice",
+                f"{len(alike)} patients in {part} and in {other} have ids that differ in spelling only: "
+                f"{_named(sorted(alike, key=str))}.",
+            )
 
 
 def _plain_id(patient: str) -> str:
@@ -340,7 +311,8 @@ def _copied_signals(collection: SeriesCollection, parts: Parts) -> Iterator[Find
         )
     if within:
         yield Finding(
-            "same-part-duplicates", f"{len(within)} times {NOTES['same-part-duplicates']}: {_named(within)}."
+            "same-part-duplicates",
+            f"{len(within)} times series of one part have the same values: {_named(within)}.",
         )
 
 
@@ -408,12 +380,6 @@ def _equal_counts_by_design(collection: SeriesCollection, members: Sequence[int]
     if counts.max() - counts.min() > 1 or so_few > UNLIKELY:
         return {}
     return {str(label): int(count) for label, count in zip(classes, counts, strict=True)}
-
-
-def _weak(collection: SeriesCollection, split: Split) -> Iterator[Finding]:
-    for part, message in weak_parts(collection, split).items():
-        empty = len(getattr(split, part)) == 0
-        yield Finding("part-empty" if empty else "part-one-class", f"{message}.")
 
 
 # Models ----------------------------------------------------------------------------------------------------

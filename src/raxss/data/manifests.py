@@ -36,16 +36,6 @@ def plan_manifest(path: Path | str, *, labels_required: bool = True) -> Collecti
 
     The manifest's ``group`` is taken for the patient, unless another of its columns says the same; without it the
     patient is the group, and without that the recording.
-
-    Examples
-    --------
-    >>> import tempfile, numpy as np
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> np.savez(folder / "a.npz", samples=np.zeros((2, 600)), rate=100.0)
-    >>> _ = (folder / "all.csv").write_text("path,label,group,channel\\na.npz,ill,p1,0\\na.npz,well,p1,1\\n")
-    >>> plan = plan_manifest(folder / "all.csv")
-    >>> [(series.name, series.label, series.origin["patient"]) for _, series in plan]
-    [('a:0', 'ill', 'p1'), ('a:1', 'well', 'p1')]
     """
     path = Path(path)
     lines = lines_of(path, labels_required=labels_required)
@@ -107,13 +97,8 @@ def _planned(lines: Sequence[Line], name: str, manifest: Path, group_by: str) ->
 def plan_labelled(source: Path | str, labels: Path | str) -> CollectionPlan:
     """One series for each channel, and stretch between gaps, of the recordings that a label table names.
 
-    Parameters
-    ----------
-    source
-        A recording, or a folder with recordings in it or below.
-    labels
-        A table ``recording,channel,label``; a recording is named by its file, with or without suffix, and with
-        folders where its name alone could be several.
+    The table has the columns ``recording,channel,label``; a recording is named by its file, with or without suffix,
+    and with folders where its name alone could be several.
     """
     source, labels = Path(source), Path(labels)
     table = read_label_table(labels)
@@ -158,16 +143,14 @@ def plan_labelled(source: Path | str, labels: Path | str) -> CollectionPlan:
 
 
 def _recordings_below(folder: Path, labels: Path) -> list[Path]:
-    files = (item for item in sorted(folder.rglob("*")) if item.is_file() and item != labels)
-    found = dict.fromkeys(header_of(file) for file in files if _states_its_rate(file))
+    """Files that are recordings for certain: a bare array or table beside a label table may be anything."""
+    found: dict[Path, None] = {}
+    for file in sorted(folder.rglob("*")):
+        known = format_of(file) if file.suffix.lower() in all_suffixes() else None
+        if known is not None and known.self_describing and file.is_file() and file != labels:
+            found[header_of(file)] = None
     parts = {segment for header in found for segment in _segments_of(header)}
     return [item for item in found if item.is_file() and item not in parts]
-
-
-def _states_its_rate(path: Path) -> bool:
-    """Whether a file is a recording for certain: a bare array or table beside a label table may be anything."""
-    known = format_of(path)
-    return path.suffix.lower() in all_suffixes() and known is not None and known.self_describing
 
 
 def _segments_of(header: Path) -> list[Path]:

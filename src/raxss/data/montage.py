@@ -48,12 +48,8 @@ def bipolar(contacts: Sequence[Series], pairs: Iterable[str]) -> SeriesCollectio
     recordings: dict[tuple[str, float], list[Series]] = {}
     for contact in contacts:
         recordings.setdefault((_recording(contact), contact.start_seconds), []).append(contact)
-    made = [
-        difference
-        for some in recordings.values()
-        for name in wanted
-        if (difference := _difference(some, name)) is not None
-    ]
+    differences = [_difference(some, name) for some in recordings.values() for name in wanted]
+    made = [item for item in differences if item is not None]
     found = {item.origin["channel"] for item in made}
     if lacking := [name for name in wanted if name not in found]:
         raise RecordingError(

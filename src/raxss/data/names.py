@@ -36,8 +36,6 @@ def canonical(name: str) -> str:
     Digits stay as they are, because G1 and G01 may both exist, and so do marks such as ``'`` and ``$``.
     A channel without a name is "".
 
-    Examples
-    --------
     >>> canonical("POL G1"), canonical("eeg fp1-ref"), canonical(" A 1′"), canonical("$G11"), canonical("n/a")
     ('G1', 'FP1', "A1'", '$G11', '')
     """
@@ -47,13 +45,7 @@ def canonical(name: str) -> str:
 
 
 def loosest(name: str) -> str:
-    """`canonical` without leading zeros, and with a prime before the number.
-
-    Examples
-    --------
-    >>> loosest("POL DC01"), loosest("A1'"), loosest("A'1")
-    ('DC1', "A'1", "A'1")
-    """
+    """`canonical` without leading zeros, and with a prime before the number."""
     return LEADING_ZEROS.sub("", PRIME_BEHIND.sub(r"\2\1", canonical(name)))
 
 
@@ -62,8 +54,6 @@ def is_no_electrode(name: str) -> bool:
 
     Names that could be a contact's are not counted: ``HR1`` may be the right hippocampus.
 
-    Examples
-    --------
     >>> [is_no_electrode(name) for name in ("POL EKG1", "Status", "DC01", "ECG II", "REF")]
     [True, True, True, True, True]
     >>> [is_no_electrode(name) for name in ("G1", "HR1", "EEG Fp1-Ref", "DCA1", "STG3", "")]
@@ -79,11 +69,6 @@ def possible_channels(wanted: Sequence[str], found: Sequence[str]) -> list[tuple
     """For each name the position in ``found`` that it means for certain, or None; and all that it could mean.
 
     Other than in `match_channels`, several names may mean one position.
-
-    Examples
-    --------
-    >>> possible_channels(["G01", "AD1"], ["G1", "G01", "POL AD1", "EEG AD1"])
-    [(1, [0, 1]), (None, [2, 3])]
     """
     places: list[dict[str, list[int]]] = [defaultdict(list) for _ in SPELLINGS]
     for position, name in enumerate(found):
@@ -103,8 +88,6 @@ def match_channels(wanted: Sequence[str], found: Sequence[str]) -> list[int | No
     Three spellings are tried in turn: as written, `canonical`, and `loosest`. A spelling
     counts only if no other name on either side has it too, and no position is given twice.
 
-    Examples
-    --------
     >>> match_channels(["G1", "G2", "X1"], ["POL G2", "POL G1", "POL $G1"])
     [1, 0, None]
     >>> match_channels(["DC1", "G1"], ["G01", "G1", "DC01"])

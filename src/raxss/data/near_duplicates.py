@@ -66,17 +66,7 @@ BETTER_THAN_SELF = 0.2  # of what a signal and itself some time later differ by:
 
 @dataclass(frozen=True)
 class NearDuplicate:
-    """Two series that hold the same signal.
-
-    Attributes
-    ----------
-    first, second
-        Their indices, the smaller first.
-    kind
-        ``identical``: all values; ``stretch``: a stretch of both; ``resampled``: the whole course.
-    similarity
-        Smallest correlation, over variates, of what was compared.
-    """
+    """Two series that hold the same signal, and the smallest correlation over variates of what was compared."""
 
     first: int
     second: int
@@ -85,24 +75,12 @@ class NearDuplicate:
 
 
 def find_near_duplicates(series: Sequence[Series], parts: ArrayLike) -> list[NearDuplicate]:
-    """Pairs of series in different parts that hold the same signal; within one part only identical ones.
+    """Pairs of series in different ``parts`` that hold the same signal; within one part only identical ones.
 
     A stretch must be at least 400 samples long (more if all series together have over 13 million samples) and
     at the same rate; a copy at another rate must be of the whole series. Flat series are no copies, and hum,
     sines, ramps, regular pulses, one spike or step only where all values are identical. A copy that was
-    high-passed, or that drifts where the other does not, is not found.
-
-    Parameters
-    ----------
-    parts
-        One number a series; series with a negative one are left out.
-
-    Examples
-    --------
-    >>> noise = np.random.default_rng(0).normal(size=(2, 1000))
-    >>> series = [Series(noise[0]), Series(noise[1]), Series(-3 * noise[0][200:] + 1)]
-    >>> find_near_duplicates(series, [0, 0, 1])
-    [NearDuplicate(first=0, second=2, kind='stretch', similarity=1.0)]
+    high-passed, or that drifts where the other does not, is not found. Series of a negative part are left out.
     """
     parts = np.asarray(parts)
     chosen = [
@@ -176,10 +154,7 @@ def _stretches(
 
 
 def _anchors(series: Series, radius: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Where the signal departs most from its surroundings, and the shape there, upright and of norm 1.
-
-    Filters and maxima look at a fixed width of signal, so that the rest of a series has no influence.
-    """
+    """Where the signal departs most from its nearest surroundings, and the shape there, upright and of norm 1."""
     places, shapes = [], []
     row = series.samples[first_varying(series) or 0]
     around = np.arange(-SHAPE_RADIUS, SHAPE_RADIUS)
@@ -190,17 +165,25 @@ def _anchors(series: Series, radius: int) -> tuple[NDArray[np.int64], NDArray[np
         samples = np.where(finite, samples, 0.0)
         bump = uniform_filter1d(samples, SHAPE_BLOCK) - uniform_filter1d(samples, SHAPE_RADIUS // 2)
         height = np.abs(bump)
-        peaks = np.flatnonzero((height == maximum_filter1d(height, 2 * radius + 1)) & (height > 0))
-        peaks = peaks[np.diff(peaks, prepend=-radius - 1) > radius]  # equal heights: what repeats says little
-        own = (low + peaks >= begin) & (low + peaks < begin + CHUNK)
-        peaks = peaks[own & (peaks >= SHAPE_RADIUS) & (peaks + SHAPE_RADIUS <= len(samples))]
-        peaks = peaks[finite[peaks[:, None] + around].all(axis=1)]
+        peaks = anchor_places(height, finite, radius, begin - low, begin - low + CHUNK)
         blocks = samples[peaks[:, None] + around].reshape(
             len(peaks), 2 * SHAPE_RADIUS // SHAPE_BLOCK, SHAPE_BLOCK
         )
         places.append(low + peaks)
         shapes.append(_unit(blocks.mean(axis=2) * np.sign(bump[peaks])[:, None]).astype(np.float32))
     return np.concatenate(places), np.concatenate(shapes)
+
+
+def anchor_places(
+    height: NDArray[np.float64], finite: NDArray[np.bool_], radius: int, first: int, last: int
+) -> NDArray[np.int64]:
+    """Places from ``first`` up to ``last`` that are highest within ``radius`` samples, amid finite samples."""
+    peaks = np.flatnonzero((height == maximum_filter1d(height, 2 * radius + 1)) & (height > 0))
+    peaks = peaks[np.diff(peaks, prepend=-radius - 1) > radius]  # equal heights: what repeats says little
+    own = (peaks >= first) & (peaks < last)
+    peaks = peaks[own & (peaks >= SHAPE_RADIUS) & (peaks + SHAPE_RADIUS <= len(height))]
+    around = np.arange(-SHAPE_RADIUS, SHAPE_RADIUS)
+    return peaks[finite[peaks[:, None] + around].all(axis=1)]
 
 
 def _same_stretch(first: Series, at_first: int, second: Series, at_second: int) -> float | None:
@@ -333,10 +316,7 @@ def _course(series: Series) -> NDArray[np.float32]:
 
 
 def _bin_means(row: NDArray[Any], edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Means of the samples between edges ``(..., n_bins + 1)``, which may lie within a sample.
-
-    Gaps count as the first value.
-    """
+    """Means of the samples between edges ``(..., n_bins + 1)``, which may be fractions; gaps count as the first."""
     origin = float(row[0]) if np.isfinite(row[0]) else 0.0
     integral, total = np.zeros(edges.shape), 0.0
     for begin, part in _chunks(row):

@@ -71,17 +71,13 @@ class CollectionPlan:
         A dataset's name, or the last part of a path.
     root
         Where ``files`` are relative to.
-    absent
-        Names of files that should be there and are not, relative to ``root``.
-    where_to_get
-        What to do about absent files.
-    unmatched
-        In whole sentences: contacts without a channel, channels without a label, subjects without a row.
-    refused
-        In whole sentences: recordings that are there and cannot be read.
+    absent, where_to_get
+        Names of files, relative to ``root``, that should be there and are not; and what to do about them.
+    unmatched, refused
+        In whole sentences: contacts without a channel, channels without a label, subjects without a row; and
+        recordings that are there and cannot be read.
     group_by
-        The level of `Series.origin` that must not sit on both sides of a split, unless chosen
-        otherwise; the widest that is known.
+        The level of `Series.origin` that must not sit on both sides of a split; the widest that is known.
     settings
         What was chosen in planning it, such as a crop; recorded with the result.
     """
@@ -105,14 +101,7 @@ class CollectionPlan:
 
 
 def sample_range(recording: Recording, plan: SeriesPlan) -> tuple[int, int]:
-    """First sample of the segment that a plan keeps, and the one after the last.
-
-    >>> import numpy as np
-    >>> from raxss.data.recording import ArrayRecording
-    >>> toy = ArrayRecording("toy", np.zeros((1, 100)), rate=10.0)
-    >>> sample_range(toy, SeriesPlan("a", (0,), crop=(2.0, 4.5)))
-    (20, 45)
-    """
+    """First sample of the segment that a plan keeps, and the one after the last."""
     length = recording.n_samples(plan.channels[0], plan.segment)
     if plan.crop is None:
         return 0, length

@@ -1,6 +1,6 @@
 """Selection of the channels of a recording that are electrodes, by its sidecars or by their names.
 
-    path, opened recording -> Selection: positions, and what a reader should know
+    path, opened recording -> positions of channels, and what a reader should know
 
 A file that is named by itself is read by the sidecars that a tree would be read by: bad channels, triggers, ECG and
 all else that is no electrode are left out. Without a ``channels.tsv`` the names decide.
@@ -52,32 +52,24 @@ class ChannelRow:
         return self.kind in types and (self.is_good or not only_good)
 
 
-@dataclass(frozen=True)
-class Selection:
-    """Positions of the channels to read, in order; and in whole sentences what was left out or disagrees."""
-
-    positions: tuple[int, ...]
-    sentences: tuple[str, ...] = ()
-
-
 def rows_of_channels(table: Table) -> list[ChannelRow]:
     """The channels that a ``channels.tsv`` lists."""
     if "name" not in table.columns:
         raise RecordingError(
             f"table {display_name(table.path)} has no column 'name'; it is needed to know the channels."
         )
+    every = (cells for _, cells in table.rows)
     return [
-        ChannelRow(
-            cells["name"], cells.get("type", "").upper(), cells.get("status", "").lower() != "bad", cells
-        )
-        for _, cells in table.rows
+        ChannelRow(row["name"], row.get("type", "").upper(), row.get("status", "").lower() != "bad", row)
+        for row in every
     ]
 
 
-def select_channels(path: Path, recording: Recording) -> Selection:
-    """The channels of an EDF, BDF or BrainVision file that a tree would have as series.
+def select_channels(path: Path, recording: Recording) -> tuple[list[int], list[str]]:
+    """The channels of an EDF, BDF or BrainVision file that a tree would have as series, by position.
 
-    An error where the sidecars make the signals uncertain, or say that no channel is one of an electrode.
+    And in whole sentences what was left out or disagrees. An error where the sidecars make the signals uncertain,
+    or say that no channel is one of an electrode.
     """
     file = Path(os.path.abspath(header_of(path)))
     root, names = tree_of(file), [channel.name for channel in recording.channels]
@@ -88,12 +80,12 @@ def select_channels(path: Path, recording: Recording) -> Selection:
     except Refused as refused:
         raise _refusal(path, [refused.problem]) from None
     what = f"recording {display_name(path)}"
-    disagreeing = [f"{what} and its sidecars disagree: {item}" for item in disagreements]
+    sentences = [f"{what} and its sidecars disagree: {item}" for item in disagreements]
     if rows is None:
         kept, sentence = by_name(names)
         todo = "To have them read, name them (a manifest with a column 'channel'), or add a channels.tsv."
         left_out = [f"{what} has no channels.tsv, and {sentence}. {todo}"] if sentence else []
-        return Selection(tuple(kept), (*disagreeing, *left_out))
+        return kept, [*sentences, *left_out]
     types = types_of(file)
     places = match_channels([row.name for row in rows], names)
     pairs = [(row, place) for row, place in zip(rows, places, strict=True) if row.is_wanted(types)]
@@ -101,7 +93,6 @@ def select_channels(path: Path, recording: Recording) -> Selection:
         raise RecordingError(f"{what} has no channel to read: {why_none(types, rows)}.")
     lost = [row.name or "n/a" for row, place in pairs if place is None]
     unlisted = [name or "n/a" for place, name in enumerate(names) if place not in places]
-    sentences = disagreeing
     if lost:
         sentences.append(f"{what} lacks channels of its channels.tsv: {shown_names(lost)}.")
     if unlisted:
@@ -111,7 +102,7 @@ def select_channels(path: Path, recording: Recording) -> Selection:
         raise RecordingError(
             f"{what} has no channel to read: none is in its channels.tsv. Copy the right one."
         )
-    return Selection(tuple(positions), tuple(sentences))
+    return positions, sentences
 
 
 def checked_sidecars(file: Path, root: Path, facts: RecordingFacts | None = None) -> list[str]:
@@ -144,9 +135,7 @@ def sidecar_files(path: Path) -> tuple[Path, ...]:
     suffix = "ieeg" if file.stem.endswith("_ieeg") else "eeg"
     try:
         root = tree_of(file)
-        return tuple(
-            sidecar for end in ("channels.tsv", f"{suffix}.json") for sidecar in sidecars_of(file, root, end)
-        )
+        return (*sidecars_of(file, root, "channels.tsv"), *sidecars_of(file, root, f"{suffix}.json"))
     except Refused:  # reported when the file is read
         return ()
 

@@ -70,7 +70,8 @@ def hold_out(
         members.setdefault(group, []).append(index)
     strata: dict[Any, list[Any]] = {}
     for group, indices in members.items():
-        strata.setdefault(_most_frequent(labels[indices].tolist()), []).append(group)
+        most_frequent = Counter(labels[indices].tolist()).most_common(1)[0][0]
+        strata.setdefault(most_frequent, []).append(group)
 
     generator = np.random.default_rng(seed)
     held: list[int] = []
@@ -87,10 +88,6 @@ def hold_out(
 def _check_seed(seed: Any) -> None:
     if not isinstance(seed, Integral) or int(seed) < 0:
         raise ConfigError(f"seed is {seed!r}; needed is an integer of at least 0.")
-
-
-def _most_frequent(labels: Sequence[Any]) -> Any:
-    return Counter(labels).most_common(1)[0][0]
 
 
 # What a split is --------------------------------------------------------------------------------------------
@@ -134,14 +131,7 @@ class Split:
     def parts(
         self, collection: SeriesCollection
     ) -> tuple[SeriesCollection, SeriesCollection, SeriesCollection]:
-        """Three collections. Pass on only the first two until the model is final.
-
-        Examples
-        --------
-        >>> collection = SeriesCollection(Series([1.0], label=k % 2, name=f"s{k}") for k in range(20))
-        >>> [len(part) for part in split_series(collection, seed=0).parts(collection)]
-        [14, 2, 4]
-        """
+        """Three collections. Pass on only the first two until the model is final."""
         return collection[self.train], collection[self.validation], collection[self.test]
 
     def to_json(self, names: Sequence[str]) -> dict[str, Any]:
@@ -159,15 +149,7 @@ class Split:
 
     @classmethod
     def from_json(cls, value: Any, names: Sequence[str]) -> Split:
-        """Read `to_json` for a collection with these names; every name must be there, once.
-
-        Examples
-        --------
-        >>> collection = SeriesCollection(Series([1.0], label=k % 2, name=f"s{k}") for k in range(20))
-        >>> kept = split_series(collection, seed=0).to_json(collection.names)
-        >>> Split.from_json(kept, collection.names[::-1]).test  # the same series at other places
-        array([ 2,  5,  8, 17])
-        """
+        """Read `to_json` for a collection with these names; every name must be there, once."""
         _refuse_repeated(names)
         if not isinstance(value, dict) or value.get("format") != FORMAT:
             found = value.get("format") if isinstance(value, dict) else type(value).__name__
@@ -259,13 +241,6 @@ def group_of(series: Series, level: str) -> Hashable:
     A recording, electrode or pair is qualified by its patient, or by the recording where the patient is
     not known: ``G`` is an electrode of many people. A `Series.group` that is none of its origins is taken as
     the patient, as in a manifest.
-
-    Examples
-    --------
-    >>> group_of(Series([0.0], origin={"patient": "pt01", "electrode": "G"}), "electrode")
-    ('pt01', 'G')
-    >>> group_of(Series([0.0], group="anna"), "patient")
-    'anna'
     """
     origin = series.origin
     patient = origin.get("patient")
@@ -285,11 +260,6 @@ def groups_by(collection: SeriesCollection, by: str | None) -> tuple[str, list[H
     """The level and one group a series; without ``by``, at the widest level that is known.
 
     A wider level that only some series have is refused then.
-
-    Examples
-    --------
-    >>> groups_by(SeriesCollection([Series([0.0], group="anna"), Series([1.0], group="ben")]), None)
-    ('patient', ['anna', 'ben'])
     """
     by = "channel" if by == "paper" else by
     alone: list[Hashable] = list(range(len(collection)))
@@ -383,16 +353,7 @@ def folds(
 ) -> list[Split]:
     """Splits in which each series is tested exactly once (unless balancing before the split dropped it).
 
-    Parameters
-    ----------
-    validation
-        Share of all series; five folds and 0.1 give 70/10/20.
-
-    Examples
-    --------
-    >>> collection = SeriesCollection(Series([0.0], label=k % 2, name=f"s{k}") for k in range(40))
-    >>> sorted(index for split in folds(collection, seed=0) for index in split.test.tolist()) == list(range(40))
-    True
+    ``validation`` is a share of all series; five folds and 0.1 give 70/10/20.
     """
     by, groups = groups_by(collection, by)
     n_groups = len(set(groups))
@@ -425,14 +386,6 @@ def leave_one_out(
     """One split for each group, which is its test part; the others are for training and validation.
 
     Validation series are chosen by the widest group known.
-
-    Examples
-    --------
-    >>> collection = SeriesCollection(
-    ...     Series([0.0], label=k % 2, name=f"s{k}", origin={"centre": "AB"[k // 20]}) for k in range(40)
-    ... )
-    >>> {name: len(split.test) for name, split in leave_one_out(collection, seed=0).items()}
-    {'A': 20, 'B': 20}
     """
     level, groups = groups_by(collection, level)
     _, inner = groups_by(collection, None)
@@ -531,14 +484,7 @@ def _is_shared(groups: Sequence[Hashable], parts: Sequence[NDArray[np.int64]]) -
 
 
 def weak_parts(collection: SeriesCollection, split: Split) -> dict[str, str]:
-    """Messages by part, for parts of one class, or without series though their fraction is above 0.
-
-    Examples
-    --------
-    >>> collection = SeriesCollection(Series([1.0], label="ab"[k > 1], name=f"s{k}") for k in range(20))
-    >>> weak_parts(collection, split_series(collection, seed=0))
-    {'validation': "the validation part has one class only, 'b'"}
-    """
+    """Messages by part, for parts of one class, or without series though their fraction is above 0."""
     classes = {item.label for item in collection}
     found = {}
     for part, fraction in zip(PARTS, split.fractions, strict=True):

@@ -24,21 +24,11 @@ SAMPLES_PER_SHAPE = 4
 
 @dataclass(frozen=True, eq=False)
 class MotifCollection:
-    """Series with what was planted in them.
-
-    Attributes
-    ----------
-    series
-        Labelled ``"motif"`` and ``"noise"`` in turn.
-    motif_starts
-        One array a series: first sample of each planted motif, in order; empty for ``"noise"``.
-    motif
-        ``(n_variates, motif_length)``, the same at every place.
-    """
+    """Series, labelled ``motif`` and ``noise`` in turn, with the first samples of the motifs planted in each."""
 
     series: SeriesCollection
-    motif_starts: list[NDArray[np.int64]]
-    motif: NDArray[np.float64]
+    motif_starts: list[NDArray[np.int64]]  # one array a series, in order; empty for ``noise``
+    motif: NDArray[np.float64]  # (n_variates, motif_length), the same at every place
 
     @property
     def motif_length(self) -> int:

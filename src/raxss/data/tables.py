@@ -116,15 +116,9 @@ class TextRows(Sequence[Row]):
 def read_table(path: Path, *, most_rows: int = MAX_TABLE_ROWS) -> Table:
     """A ``.tsv`` or ``.csv`` file, all cells as text; ``n/a`` becomes "".
 
-    Names of columns are made plain: ``SOZ Contacts (final)`` is ``soz_contacts``.
+    Names of columns are made plain: ``SOZ Contacts (final)`` is ``soz_contacts``. More than ``most_rows`` lines, or
+    twenty times as many cells, are refused: what is made of the rows takes memory.
 
-    Parameters
-    ----------
-    most_rows
-        Lines, and twenty times as many cells, above which it is refused: what is made of the rows takes memory.
-
-    Examples
-    --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "channels.tsv"
     >>> _ = path.write_text("name\\tstatus\\nG1\\tn/a\\n")
@@ -134,35 +128,27 @@ def read_table(path: Path, *, most_rows: int = MAX_TABLE_ROWS) -> Table:
     what = f"table {display_name(path)}"
     content = _content(path, what)
     tabs = path.suffix.lower() != ".csv"
-    lines = _Lines(content, b"\t" if tabs else b",", most_rows, what)
-    reader = _reader(lines, tabs=tabs)
     rows: TextRows | None = None
     n_cells = 0
     try:
-        for cells in reader:
-            start, length = lines.record()
-            if not any(cell.strip() for cell in cells):
-                continue
+        for line, cells, start, length in _scanned(content, what, most_rows, tabs=tabs):
             if rows is None:
                 rows = TextRows(content, columns_of(cells, what), tabs)
                 continue
             if len(cells) != len(rows.columns):
                 raise RecordingError(
-                    f"{what} has {len(cells)} values in line {reader.line_num} and {len(rows.columns)} columns; "
-                    "one value a column is needed."
+                    f"{what} has {len(cells)} values in line {line} and {len(rows.columns)} columns; one value a "
+                    "column is needed."
                 )
             n_cells += len(cells)
             if n_cells > most_rows * CELLS_A_ROW:
                 raise RecordingError(
-                    f"{what} has more than {most_rows * CELLS_A_ROW:,} values up to line {reader.line_num}; no "
-                    "more are read, because they would not fit into the memory set aside for a table. Leave out "
-                    "columns that are not needed."
+                    f"{what} has more than {most_rows * CELLS_A_ROW:,} values up to line {line}; no more are read, "
+                    "because they would not fit into the memory set aside for a table. Leave out columns."
                 )
-            rows.append(reader.line_num, start, length)
-    except csv.Error as error:  # an open quote, a cell longer than any real one
-        raise RecordingError(
-            f"{what} cannot be read from line {reader.line_num} on ({error}). Write it again as text."
-        ) from error
+            rows.append(line, start, length)
+    except MalformedCsvError as error:
+        raise RecordingError(f"{what} cannot be read from {error}. Write it again as text.") from error
     if rows is None:
         raise RecordingError(f"{what} is empty; a line with the names of the columns is needed first.")
     return Table(path, rows.columns, rows)
@@ -176,23 +162,26 @@ def records(content: bytes, what: str, most_rows: int, *, tabs: bool = False) ->
     >>> list(records(b'path,label\\n\\n"a,b",ill\\n', "manifest 'all.csv'", 100))
     [(1, ['path', 'label']), (3, ['a,b', 'ill'])]
     """
+    return ((line, cells) for line, cells, _, _ in _scanned(content, what, most_rows, tabs=tabs))
+
+
+def _scanned(
+    content: bytes, what: str, most_rows: int, *, tabs: bool
+) -> Iterator[tuple[int, list[str], int, int]]:
+    """Of each row that is not blank: the number of its last line, its cells, its start and length in bytes."""
     lines = _Lines(content, b"\t" if tabs else b",", most_rows, what)
     reader = _reader(lines, tabs=tabs)
     try:
         for cells in reader:
-            lines.record()
+            start, length = lines.record()
             if any(cell.strip() for cell in cells):
-                yield reader.line_num, cells
-    except csv.Error as error:
-        raise MalformedCsvError(str(error)) from error
+                yield reader.line_num, cells, start, length
+    except csv.Error as error:  # an open quote, a cell longer than any real one
+        raise MalformedCsvError(f"line {reader.line_num}: {error}") from error
 
 
 def cells_of(line: str) -> list[str]:
-    """The cells of one line of CSV, where no more of a file may be read.
-
-    >>> cells_of('time,"C3, left"')
-    ['time', 'C3, left']
-    """
+    """The cells of one line of CSV, where no more of a file may be read."""
     try:
         return next(csv.reader([line]), [])
     except csv.Error as error:

@@ -26,7 +26,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss._core.threads import compiled
-from raxss.data.near_duplicates import CHUNK, NARROWEST_ANCHOR, SHAPE_BLOCK, SHAPE_RADIUS, first_varying
+from raxss.data.near_duplicates import (
+    CHUNK,
+    NARROWEST_ANCHOR,
+    SHAPE_BLOCK,
+    SHAPE_RADIUS,
+    anchor_places,
+    first_varying,
+)
 from raxss.data.series import Series
 
 TRAINING, VALIDATION, EITHER = "training", "validation", "training or validation"
@@ -62,16 +69,10 @@ HEX_DIGITS = 16  # of a key
 
 @dataclass(frozen=True, eq=False)
 class TrainingRecord:
-    """What a model keeps of the content of its training data: no samples, and nothing they could be computed from.
+    """What a model keeps of its training data: `Series.digest` of each series, and sorted keys of their stretches.
 
-    Attributes
-    ----------
-    training, validation
-        `Series.digest` of each series.
-    either
-        Of models that were fitted before the two were kept apart.
-    stretches
-        Sorted keys of stretches of all of them; empty for models fitted before these were kept.
+    No samples, and nothing they could be computed from. ``either``: of models that were fitted before training and
+    validation series were kept apart.
     """
 
     training: frozenset[str] = frozenset()
@@ -82,13 +83,7 @@ class TrainingRecord:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> TrainingRecord:
-        """From ``training_data`` of a model, of this version or an earlier one; ValueError where it is malformed.
-
-        >>> TrainingRecord.of({}).state(Series([1.0, 2.0]))
-        'unknown'
-        >>> TrainingRecord.of({"series": [Series([1.0, 2.0]).digest]}).state(Series([[1, 2]], name="renamed"))
-        'training or validation'
-        """
+        """From ``training_data`` of a model, of this version or an earlier; ValueError where malformed."""
         if "series" not in data:
             return cls(known=False)
         everything = _digests(data["series"], "series")
@@ -124,13 +119,7 @@ class TrainingRecord:
 
     @contextmanager
     def states(self, series: Sequence[Series]) -> Iterator[Iterator[str]]:
-        """The state of each series in their order, found by a thread of its own while others are predicted.
-
-        >>> record = TrainingRecord(training=frozenset([Series([1.0]).digest]))
-        >>> with record.states([Series([2.0]), Series([1.0])]) as states:
-        ...     list(states)
-        ['no', 'training']
-        """
+        """The state of each series in their order, found by a thread of its own while others are predicted."""
         thread = ThreadPoolExecutor(1, thread_name_prefix="raxss-overlap")
         try:
             yield thread.map(self.state, series)
@@ -139,21 +128,7 @@ class TrainingRecord:
 
 
 def kept_of_training(series: Sequence[Series], held: NDArray[np.int64]) -> dict[str, Any]:
-    """What `TrainingRecord.of` reads, for ``training_data`` of a model.
-
-    Parameters
-    ----------
-    held
-        Which of the series were for validation.
-
-    Examples
-    --------
-    >>> noise = np.random.default_rng(0).normal(size=(3, 1000))
-    >>> kept = kept_of_training([Series(row) for row in noise[:2]], np.array([1]))
-    >>> record = TrainingRecord.of(kept)
-    >>> [record.state(Series(row)) for row in (*noise, 1e6 * noise[0], noise[1, 100:900])]
-    ['training', 'validation', 'no', 'in part', 'in part']
-    """
+    """What `TrainingRecord.of` reads; ``held`` are the indices of the series for validation."""
     digests = [entry.digest for entry in series]
     for_validation = {digests[index] for index in held.tolist()}
     learned_from = {item for index, item in enumerate(digests) if index not in set(held.tolist())}
@@ -167,15 +142,7 @@ def kept_of_training(series: Sequence[Series], held: NDArray[np.int64]) -> dict[
 
 
 def summary_of(states: Sequence[str], thing: str = "channel") -> str:
-    """Sentences on the overlap, shown above the scores of these series.
-
-    Examples
-    --------
-    >>> summary_of(["training", "no", "validation"]).split(". ")[0]
-    "1 of 3 channels was in the model's training data, 1 in its validation data"
-    >>> summary_of(["no", "no"], "series")
-    "None of the 2 series was found in the model's training data."
-    """
+    """Sentences on the overlap, shown above the scores of these series."""
     counts, n = Counter(states), len(states)
     several = thing if thing == "series" else f"{thing}s"
     unknown = "the model keeps no digests of its training data"
@@ -227,13 +194,6 @@ def stretch_keys(series: Series) -> NDArray[np.uint64]:
     predecessor (saturation, flat lines, square waves) have no key: they would be alike without being copies. A
     series shorter than 256 samples has none, and neither rounding nor noise below 1/1000 deviation changes most of
     them.
-
-    Examples
-    --------
-    >>> noise = np.random.default_rng(0).normal(size=4000)
-    >>> keys, of_crop = stretch_keys(Series(noise)), stretch_keys(Series(-2e-6 * noise[1500:3000] + 7))
-    >>> len(keys), len(of_crop), np.isin(of_crop, keys).sum().item()
-    (27, 8, 8)
     """
     row = series.samples[first_varying(series) or 0]
     margin = NARROWEST_ANCHOR + SHAPE_RADIUS  # that an anchor and its stretch may look at
@@ -241,43 +201,15 @@ def stretch_keys(series: Series) -> NDArray[np.uint64]:
     for begin in range(0, len(row), CHUNK):
         low = max(begin - margin, 0)
         samples = np.asarray(row[low : begin + CHUNK + margin], dtype=np.float64)
-        anchors = _anchors(samples, begin - low, min(begin + CHUNK, len(row)) - low)
+        if len(samples) < 2 * SHAPE_RADIUS:
+            continue
+        heights = _departures(samples)
+        anchors = anchor_places(
+            heights, np.isfinite(samples), NARROWEST_ANCHOR, begin - low, begin - low + CHUNK
+        )
         steps = _rounded_stretches(samples, anchors)
         hashes += [hashlib.blake2b(stretch.tobytes(), digest_size=8).digest() for stretch in steps]
     return np.unique(np.frombuffer(b"".join(hashes), dtype="<u8")).astype(np.uint64)
-
-
-@compiled
-def _anchors(samples: Any, first: int, last: int) -> Any:
-    """Places from ``first`` up to ``last`` whose departure is the largest within `NARROWEST_ANCHOR` samples."""
-    n, radius, reach = len(samples), NARROWEST_ANCHOR, SHAPE_RADIUS
-    found = np.empty(n // (radius + 1) + 2, dtype=np.int64)
-    n_found = 0
-    if n < 2 * reach:
-        return found[:0]
-    height = _departures(samples)
-    largest = np.empty(n, dtype=np.int64)  # a queue of places, each lower than the one before
-    head, tail, n_queued = 0, 0, 0
-    candidate = -radius - 1
-    for place in range(n):
-        ahead = min(place + radius, n - 1)
-        while n_queued <= ahead:
-            while tail > head and height[largest[tail - 1]] < height[n_queued]:
-                tail -= 1
-            largest[tail] = n_queued
-            tail += 1
-            n_queued += 1
-        while largest[head] < place - radius:
-            head += 1
-        if height[place] > 0 and height[place] == height[largest[head]]:
-            fits = first <= place < last and reach <= place <= n - reach
-            if place - candidate <= radius:  # of equal heights the first: what repeats says little
-                fits = False
-            candidate = place
-            if fits and np.isfinite(samples[place - reach : place + reach]).all():
-                found[n_found] = place
-                n_found += 1
-    return found[:n_found]
 
 
 @compiled
@@ -341,13 +273,7 @@ def describe_data(
     groups: NDArray[Any] | None,
     held: NDArray[np.int64],
 ) -> dict[str, Any]:
-    """What a model card says about the training data: counts and ranges, never names.
-
-    Parameters
-    ----------
-    held
-        Which of the series were for validation.
-    """
+    """What a model card says about the training data: counts and ranges, never names."""
     names, counts = np.unique(labels, return_counts=True)
     lengths = [item.n_samples for item in series]
     return {

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -91,41 +91,12 @@ def predict_archive(
 ) -> tuple[pd.DataFrame, dict[str, Failure]]:
     """Predict recording by recording; parts of earlier runs are not computed again.
 
-    Parameters
-    ----------
-    parts
-        Folder for one file a recording; on a cluster every node must see it, the model and the recordings under
-        the same paths.
-    engine, n_workers, address
-        See `raxss._core.jobs.each_result`.
-    n_threads
-        Of each worker; None: as many as this process has, because the last digits depend on them.
-    device, bank, bank_size
-        As ``raxss predict`` has them.
-    only
-        Names of the series wanted, of prepared folders.
-    rate
-        Samples per second of recordings whose files have none.
-    resample
-        Bring recordings of another rate to that of the training series.
+    ``parts`` is a folder for one file a recording; on a cluster every node must see it, the model and the
+    recordings under the same paths. ``engine``, ``n_workers`` and ``address`` are those of `each_result`,
+    ``n_threads`` those of each worker (None: as many as this process has, since the last digits depend on them),
+    ``only`` the names of series wanted of prepared folders; the rest is as ``raxss predict`` has it.
 
-    Returns
-    -------
-    One row a series, in input order, and the failures, by name of the recording.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series, folder = load_synthetic(), Path(tempfile.mkdtemp())
-    >>> fitted = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> _ = fitted.save_pretrained(folder / "model")
-    >>> for item in series[:2]:
-    ...     np.savez(folder / f"{item.name}.npz", samples=item.samples, rate=item.rate)
-    >>> recordings = sorted(folder.glob("*.npz"))
-    >>> table, failures = predict_archive(folder / "model", recordings, folder / "parts", n_workers=1, quiet=True)
-    >>> table["name"].tolist(), failures
-    (['motif-000', 'noise-001'], {})
+    Returns one row a series, in input order, and the failures, by name of the recording.
     """
     settings = ModelSettings(
         Path(os.path.abspath(model)),
@@ -215,13 +186,7 @@ def prediction_row(
 
 
 def uncertainty_columns(classes: Sequence[Any] | NDArray[Any], scored: ScoredSeries) -> dict[str, Any]:
-    """Columns of the table about the uncertainty of one score.
-
-    ``seen_in_training``: whether the model was fitted on the series, one of `raxss.data.training_overlap.STATES`;
-    ``uncalibrated_<class>`` where series are calibrated; ``low_<class>``, ``high_<class>`` and ``interval``, the
-    method, empty for a series that is too short for one; ``in_set_<class>`` and ``abstains`` where the model has
-    prediction sets; ``warnings``.
-    """
+    """Columns of the table about the uncertainty of one score; those of the interval are empty for short series."""
     columns: dict[str, Any] = {"seen_in_training": scored.seen_in_training}
     if scored.probability is not scored.series_probability:
         uncalibrated = zip(classes, scored.series_probability, strict=True)
@@ -271,9 +236,7 @@ def _predicted(job: Job, model: RAxSSClassifier) -> dict[str, Any]:
                 "probabilities": scored.probability.tolist(),
                 "seconds": seconds_of(scored.series),
                 "label": scored.series.label,
-                "doubt": uncertainty_columns(
-                    model.classes_, scored
-                ),  # parts keep the name that they had first
+                "doubt": uncertainty_columns(model.classes_, scored),  # parts keep their first name
             }
             for scored in model.score_series(series)
         ]
@@ -314,40 +277,20 @@ def _key(job: Job) -> str:
 # Which recordings there are -----------------------------------------------------------------------------------
 
 
-class RecordingSource(Protocol):
-    """The series of one recording. Sent to workers."""
-
-    @property
-    def name(self) -> str:
-        """For messages."""
-
-    def files(self) -> Sequence[Path]:
-        """All files that the samples come from."""
-
-    def wanted(self) -> Any:
-        """What is read from them, as plain values."""
-
-    def read(self, preparation: ModelPreparation) -> list[Series]:
-        """Its series, prepared as the model's training data were."""
-
-
 @dataclass(frozen=True)
-class FromLines:
+class _FromLines:
     """A recording given as a file, or by lines of a manifest."""
 
     name: str
     lines: tuple[Line, ...]
 
     def files(self) -> Sequence[Path]:
-        """See `RecordingSource`."""
         return (*files_of(self.lines[0].path), *sidecar_files(self.lines[0].path))
 
     def wanted(self) -> Any:
-        """See `RecordingSource`."""
         return [[self.name, line.number > 0, line.label, line.rate, str(line.channel)] for line in self.lines]
 
     def read(self, preparation: ModelPreparation) -> list[Series]:
-        """See `RecordingSource`."""
         names = {os.path.abspath(line.path): self.name for line in self.lines}
         return [preparation.apply(item) for item in read_lines(list(self.lines), names)]
 
@@ -361,57 +304,56 @@ class FromPlan:
 
     @property
     def name(self) -> str:
-        """See `RecordingSource`."""
+        """Its name, for messages."""
         return self.plan.name
 
     def files(self) -> Sequence[Path]:
-        """See `RecordingSource`."""
+        """All files that the samples come from."""
         return self.plan.files
 
     def wanted(self) -> Any:
-        """See `RecordingSource`."""
+        """What is read from them, as plain values."""
         return [[item.name, item.channels, item.segment, item.label, item.crop] for item in self.plan.series]
 
     def read(self, preparation: ModelPreparation) -> list[Series]:
-        """See `RecordingSource`."""
+        """Its series, prepared as the model's training data were."""
         with self.plan.open_recording() as recording:
             series = [read_planned(recording, item, group_by=self.group_by) for item in self.plan.series]
         return [preparation.apply(item) for item in series]
 
 
 @dataclass(frozen=True)
-class FromPrepared:
+class _FromPrepared:
     """The series of a prepared folder that lie in one file."""
 
     folder: Path
     file: str
     positions: tuple[int, ...]
-    names: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        """See `RecordingSource`."""
         return f"{self.folder.name}/{self.file}"
 
     def files(self) -> Sequence[Path]:
-        """See `RecordingSource`."""
         return [self.folder / self.file]
 
     def wanted(self) -> Any:
-        """See `RecordingSource`."""
         columns = ("name", "label", "rate", "offset", "n_variates", "n_samples", "start_seconds")
         table = _prepared(self.folder).table.iloc[list(self.positions)]
         return [[str(item) for item in row] for row in table[list(columns)].itertuples(index=False)]
 
     def read(self, preparation: ModelPreparation) -> list[Series]:
-        """See `RecordingSource`; the series are prepared already."""
-        collection = _prepared(self.folder)
+        collection = _prepared(self.folder)  # whose series are prepared already
         if sha256_of(self.folder / self.file) != collection.facts["outputs"][self.file]["sha256"]:
             raise RecordingError(
                 f"the prepared folder {display_name(self.folder)} is damaged: {display_name(self.file)} was "
                 "changed after it was written. Remove it, and prepare it again."
             )
         return [collection[position] for position in self.positions]
+
+
+RecordingSource = _FromLines | FromPlan | _FromPrepared
+"""The series of one recording, which a worker reads."""
 
 
 @lru_cache(maxsize=4)
@@ -441,7 +383,7 @@ def sources_of(
         lines = lines_of_inputs(named, rate=rate)
         names = distinct_names(lines)
         for path, some in groupby(lines, key=lambda line: os.path.abspath(line.path)):
-            yield FromLines(names[path], tuple(replace(line, path=Path(path)) for line in some))
+            yield _FromLines(names[path], tuple(replace(line, path=Path(path)) for line in some))
 
 
 def refuse_unused_rate(rate: float | None, named: Sequence[Path]) -> None:
@@ -455,13 +397,12 @@ def refuse_unused_rate(rate: float | None, named: Sequence[Path]) -> None:
         )
 
 
-def _of_prepared(folder: Path, only: Collection[str] | None) -> Iterator[FromPrepared]:
+def _of_prepared(folder: Path, only: Collection[str] | None) -> Iterator[_FromPrepared]:
     table = _prepared(folder).table
     rows = enumerate(zip(table["file"], table["name"], strict=True))
-    kept = [(position, *row) for position, row in rows if only is None or row[1] in only]
-    for file, some in groupby(kept, key=lambda row: row[1]):
-        positions, _, names = zip(*some, strict=True)
-        yield FromPrepared(folder, file, positions, names)
+    kept = [(file, position) for position, (file, name) in rows if only is None or name in only]
+    for file, some in groupby(kept, key=lambda row: row[0]):
+        yield _FromPrepared(folder, file, tuple(position for _, position in some))
 
 
 def _refuse_repeated(sources: Sequence[RecordingSource], done: Mapping[int, dict[str, Any]]) -> None:
@@ -469,7 +410,7 @@ def _refuse_repeated(sources: Sequence[RecordingSource], done: Mapping[int, dict
     counts = Counter(
         row["name"]
         for position in done
-        if isinstance(sources[position], FromLines)
+        if isinstance(sources[position], _FromLines)
         for row in done[position]["rows"]
     )
     if repeated := [name for name, count in counts.items() if count > 1]:

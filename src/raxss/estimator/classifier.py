@@ -34,41 +34,9 @@ from raxss.data.prepare.rates import ModelPreparation, check_rates_of_model, oth
 from raxss.data.series import Series, SeriesCollection
 from raxss.data.training_overlap import TrainingRecord, describe_data
 from raxss.errors import SignalWarning
+from raxss.estimator import fit as steps
+from raxss.estimator import inputs
 from raxss.estimator.config import Config
-from raxss.estimator.fit import (
-    balanced_training_accuracy,
-    check_calibration_part,
-    describe_windows,
-    drawn_seed,
-    epoch_refresh,
-    feature_scaling,
-    fitted_calibration,
-    fitted_series_calibration,
-    fitted_temperature,
-    fresh_learner,
-    mean_supports,
-    run_fingerprint,
-    show_windows,
-    support_in_batch,
-    validation_predictions,
-    validation_report_of,
-    validation_split,
-    warn_if_not_learned,
-    window_pool,
-)
-from raxss.estimator.inputs import (
-    as_classes,
-    as_groups,
-    as_labels,
-    as_series,
-    check_preparation,
-    check_rates,
-    check_validation,
-    common_preparation,
-    forget_fit,
-    groups_or_own,
-    warn_of_shared_groups,
-)
 from raxss.estimator.persistence import describe_model, load_model, save_model
 from raxss.explain.export.report import report_of
 from raxss.explain.export.report.page import Report
@@ -408,26 +376,26 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         checkpoint, resume
             File to write after every epoch, and whether to continue from it.
         """
-        forget_fit(self)
+        inputs.forget_fit(self)
         config = self.check_settings()
         config.check_fit(validation_given=validation is not None and len(validation) > 0)
         device = pick_device(self.device)
-        series = as_series(X, estimator=self, reset=True)
-        labels = as_labels(y, series)
-        groups = as_groups(groups, series)
+        series = inputs.as_series(X, estimator=self, reset=True)
+        labels = inputs.as_labels(y, series)
+        groups = inputs.as_groups(groups, series)
         n_given = len(series)
         validation_groups: NDArray[Any] | None = None
         if validation is not None and len(validation):
-            others = as_series(validation, estimator=self, reset=False)
-            labels = np.concatenate([labels, as_labels(None, others)])
-            warn_of_shared_groups(groups, others)
+            others = inputs.as_series(validation, estimator=self, reset=False)
+            labels = np.concatenate([labels, inputs.as_labels(None, others)])
+            inputs.warn_of_shared_groups(groups, others)
             series = series + others
-            validation_groups = groups_or_own(others)
+            validation_groups = inputs.groups_or_own(others)
         check_series(series)
-        self.preparation_ = common_preparation(series)
-        check_rates(series)
-        self.classes_, targets = as_classes(labels)
-        self.seed_ = drawn_seed(self.random_state)
+        self.preparation_ = inputs.common_preparation(series)
+        inputs.check_rates(series)
+        self.classes_, targets = inputs.as_classes(labels)
+        self.seed_ = steps.drawn_seed(self.random_state)
         self.n_variates_ = series[0].n_variates
         config.augmentation.check_variates(self.n_variates_)
         self.window_length_ = min(config.windows.window_length, max(item.n_samples for item in series))
@@ -435,15 +403,17 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             config = replace(config, augmentation=AugmentationConfig())
         if validation is None:
             fraction = config.training.validation_fraction
-            train_indices, held_out = validation_split(labels, groups, fraction=fraction, seed=self.seed_)
+            train_indices, held_out = steps.validation_split(
+                labels, groups, fraction=fraction, seed=self.seed_
+            )
             validation_groups = None if groups is None else groups[held_out]
         else:
             train_indices, held_out = np.arange(n_given), np.arange(n_given, len(series))
-            check_validation(series, labels, n_given)
+            inputs.check_validation(series, labels, n_given)
 
         self.scaling_ = Scaling.fit([series[index] for index in train_indices], config.preparation.scaling)
         pools = [
-            window_pool(
+            steps.window_pool(
                 [self.scaling_.apply(series[index]) for index in part],
                 targets[part],
                 config,
@@ -462,10 +432,10 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         validation_targets, n_validation = targets[validation_indices], len(validation_indices)
         method, level = config.calibration.calibration, config.calibration.calibration_level
         if method != "none":
-            check_calibration_part(labels[validation_indices], self.classes_, method)
+            steps.check_calibration_part(labels[validation_indices], self.classes_, method)
 
         plan = config.training.for_windows(len(pool), n_validation=n_validation)
-        line, unexpected = describe_windows(
+        line, unexpected = steps.describe_windows(
             pool.n_samples.tolist(),
             requested=config.windows.window_length,
             window_length=self.window_length_,
@@ -473,9 +443,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         logger.log(logging.WARNING if unexpected else logging.INFO, line)
         shape = self.n_variates_, self.window_length_, len(self.classes_)
-        learner = fresh_learner(config, *shape, seed=self.seed_).to(device)
+        learner = steps.fresh_learner(config, *shape, seed=self.seed_).to(device)
         self.backbone_ = learner.backbone
-        show_windows(self.backbone_, pool, seed=self.seed_)
+        steps.show_windows(self.backbone_, pool, seed=self.seed_)
         logger.info(
             "training %s on %d windows of %d series, %d at a time, for up to %d epochs",
             describe(self.backbone_),
@@ -495,38 +465,38 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 validation_pool,
                 config=plan,
                 seed=self.seed_,
-                fingerprint=run_fingerprint(
+                fingerprint=steps.run_fingerprint(
                     series, targets, groups, held_out, config=config, seed=self.seed_
                 ),
                 checkpoint=None if checkpoint is None else Path(checkpoint),
                 resume=resume,
                 augmentation=config.augmentation,
-                batch_support=support_in_batch(config, self.window_length_, n_series=pool.n_series),
-                refresh=epoch_refresh(config, self.window_length_, seed=self.seed_),
+                batch_support=steps.support_in_batch(config, self.window_length_, n_series=pool.n_series),
+                refresh=steps.epoch_refresh(config, self.window_length_, seed=self.seed_),
                 callbacks=[*(self.callbacks or ()), *([ProgressBar()] if self.verbose else [])],
             )
         self.history_ = pd.DataFrame(trained.history)
         self.best_epoch_ = trained.best_epoch
         self.interrupted_ = trained.interrupted
         self.temperature_ = learner.temperature.item()
-        self.feature_mean_, self.feature_scale_ = feature_scaling(self.backbone_, pool)
+        self.feature_mean_, self.feature_scale_ = steps.feature_scaling(self.backbone_, pool)
         self.heads_ = None if learner.heads is None else learner.heads.cpu().double()
         self.calibration_, self.calibration_level_ = None, level
         if method != "none" and level == "window":
-            self.calibration_ = fitted_calibration(
+            self.calibration_ = steps.fitted_calibration(
                 method, self._predictor(None), validation_series, validation_targets
             )
         if config.fits_temperature_on_validation and n_validation:
-            self.temperature_ = fitted_temperature(
+            self.temperature_ = steps.fitted_temperature(
                 self._predictor(self.calibration_), validation_series, validation_targets
             )
         self.validation_report_ = None
         predictions: list[Prediction] = []
         if n_validation:
-            predictions = validation_predictions(self._predictor(None), validation_series)
+            predictions = steps.validation_predictions(self._predictor(None), validation_series)
             if method != "none" and level == "series":
-                self.calibration_ = fitted_series_calibration(method, predictions, validation_targets)
-            self.validation_report_ = validation_report_of(
+                self.calibration_ = steps.fitted_series_calibration(method, predictions, validation_targets)
+            self.validation_report_ = steps.validation_report_of(
                 predictions,
                 validation_targets,
                 None if validation_groups is None else validation_groups[usable],
@@ -534,11 +504,13 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 n_classes=len(self.classes_),
                 seed=self.seed_,
             )
-        self.ood_detector_ = OODDetector.of(series, mean_supports(pools, predictions, config))
+        self.ood_detector_ = OODDetector.of(series, steps.mean_supports(pools, predictions, config))
         self.training_data_ = describe_data(series, labels, groups, held_out)
         self.config_ = config  # last: it marks the model as fitted
-        reached = balanced_training_accuracy(self.backbone_, pool)
-        warn_if_not_learned(reached, pool, plan, n_classes=len(self.classes_), n_epochs=len(self.history_))
+        reached = steps.balanced_training_accuracy(self.backbone_, pool)
+        steps.warn_if_not_learned(
+            reached, pool, plan, n_classes=len(self.classes_), n_epochs=len(self.history_)
+        )
         return self
 
     # Prediction -------------------------------------------------------------------------------------------
@@ -733,9 +705,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def known_series(self, X: Any, *, warn: bool = False) -> list[Series]:
         """Series in any accepted form, checked against the training data (variates, preparation, rate)."""
         check_is_fitted(self, "config_")
-        series = as_series(X, estimator=self, reset=False)
+        series = inputs.as_series(X, estimator=self, reset=False)
         check_series(series, n_variates=self.n_variates_)
-        check_preparation(series, self.preparation_)
+        inputs.check_preparation(series, self.preparation_)
         check_rates_of_model(series, self.training_data_["rates"])
         for item in series if warn else ():
             for note in other_rate(item, self.training_data_["rates"]):

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from raxss._core.atomic import canonical_hash, write_text
+from raxss._core.atomic import canonical_hash
 from raxss._core.bounded import read_toml_text, toml_of
 from raxss._core.renames import SETTING, current_names, current_tables, former_tables
 from raxss._core.settings import toml_value
@@ -217,11 +217,6 @@ class Config:
         """Settings as a model folder keeps them: `tables`, of this version or of an earlier one.
 
         Settings that an earlier version did not have get the values of `ADDED_LATER`, not the defaults of today.
-
-        >>> tables = Config().tables()
-        >>> del tables["training"]["update_batch_norm"]
-        >>> Config.from_tables(tables).training.update_batch_norm
-        False
         """
         homes = setting_homes()
         before: dict[str, dict[str, Any]] = {}
@@ -272,11 +267,7 @@ class Config:
 
     @classmethod
     def from_parameters(cls, parameters: Mapping[str, Any]) -> Config:
-        """Sort plain parameters (``measure="cosine"``) into their stages; numpy's scalars become Python's.
-
-        >>> Config.from_parameters({"augmentation": {"flip": 0.5}}).augmentation.flip
-        0.5
-        """
+        """Sort plain parameters (``measure="cosine"``) into their stages; numpy's scalars become Python's."""
         stages: dict[str, dict[str, Any]] = {}
         homes = setting_homes()
         for name, value in current_names(parameters, SETTING).items():
@@ -317,10 +308,6 @@ class Config:
             blocks.append("\n".join([f"[{stage}]", *lines]))
         return "\n\n".join(blocks) + "\n"
 
-    def save(self, path: Path | str) -> None:
-        """Write `to_toml` to a file."""
-        write_text(path, self.to_toml())
-
     @property
     def hash(self) -> str:
         """Hash of all settings, twelve hex digits."""
@@ -349,11 +336,7 @@ DEFAULTS = Config()
 
 
 def without_additions(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings without those of `ADDED_LATER` that have the value of earlier versions; for hashes.
-
-    >>> without_additions({"measure": "cosine", "smoothing": 0.0, "projection": 8})
-    {'measure': 'cosine', 'projection': 8}
-    """
+    """Settings without those of `ADDED_LATER` that have the value of earlier versions; for hashes."""
     return {name: value for name, value in settings.items() if ADDED_LATER.get(name, object()) != value}
 
 
@@ -362,11 +345,7 @@ def _preset_text(name: str) -> str:
 
 
 def setting_homes() -> dict[str, str]:
-    """Parameter of the estimator -> its stage; augmentation is both.
-
-    >>> setting_homes()["temperature"], setting_homes()["augmentation"]
-    ('aggregation', 'augmentation')
-    """
+    """Parameter of the estimator -> its stage; augmentation is both."""
     homes = {
         setting.name: stage.name
         for stage in dataclasses.fields(Config)

@@ -56,11 +56,7 @@ LEARNED = 0.25  # of the way from chance to a perfect training accuracy; below i
 
 
 def drawn_seed(random_state: Any) -> int:
-    """The seed itself, or one drawn from a generator or, for None, from numpy's.
-
-    >>> drawn_seed(69421)
-    69421
-    """
+    """The seed itself, or one drawn from a generator or, for None, from numpy's."""
     if isinstance(random_state, int | np.integer):
         if not 0 <= random_state < 2**63:
             raise ConfigError(
@@ -118,14 +114,7 @@ def show_windows(backbone: nn.Module, pool: WindowPool, *, seed: int) -> None:
 def validation_split(
     labels: NDArray[Any], groups: NDArray[Any] | None, *, fraction: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Indices of training and validation series.
-
-    Examples
-    --------
-    >>> train, validation = validation_split(np.array(["a", "b"] * 4), None, fraction=0.25, seed=0)
-    >>> len(train), len(validation)
-    (6, 2)
-    """
+    """Indices of training and validation series."""
     everything = np.arange(len(labels)), np.arange(0)
     if fraction == 0:
         return everything
@@ -144,19 +133,8 @@ def validation_split(
 def describe_windows(
     lengths: Sequence[int], *, requested: int, window_length: int, stride: int
 ) -> tuple[str, bool]:
-    """One line about the training windows, and whether they differ from what was requested.
+    """One line about the training windows, and whether they are shorter than requested or mostly padded.
 
-    Parameters
-    ----------
-    lengths
-        Samples of each series.
-    requested, window_length
-        The setting, and the length in use: no window is longer than the longest series.
-
-    Examples
-    --------
-    >>> describe_windows([150, 150], requested=1024, window_length=150, stride=128)[0]
-    'window_length=1024 is longer than every series: windows have 150 samples, and each series is one window.'
     >>> describe_windows([300, 900], requested=256, window_length=256, stride=128)
     ('windows have 256 samples at a stride of 128, 1 to 6 a series.', False)
     """

@@ -66,11 +66,7 @@ def as_labels(y: ArrayLike | None, series: list[Series]) -> NDArray[Any]:
 
 
 def as_classes(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The classes, sorted, and the index of each label among them; there must be two at least.
-
-    >>> as_classes(np.array(["b", "a", "b"]))
-    (array(['a', 'b'], dtype='<U1'), array([1, 0, 1]))
-    """
+    """The classes, sorted, and the index of each label among them; at least two are needed."""
     classes, targets = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
         raise LabelError(

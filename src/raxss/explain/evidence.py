@@ -108,7 +108,7 @@ class Evidence:
 
     @property
     def abstains(self) -> bool | None:
-        """Whether the prediction set is no answer: several classes, or none. None where there is no set."""
+        """Whether the prediction set has several classes or none; None without a set."""
         return None if self.prediction_set is None else len(self.prediction_set) != 1
 
     @functools.cached_property
@@ -182,7 +182,7 @@ class Evidence:
         return self.classes[self.classes.index(class_)]  # 1 and True are equal; the column has one name
 
     def strongest(self, top: int) -> NDArray[np.int64]:
-        """The ``top`` windows by weight and each class's first, ascending."""
+        """Indices, ascending, of the ``top`` windows by weight and of the strongest window of each class."""
         chosen = largest(self.columns["weight"], top).tolist()
         chosen += [self.columns[f"contribution_{class_}"].argmax() for class_ in self.classes]
         return np.unique(chosen).astype(np.int64)
@@ -211,7 +211,7 @@ def safe_name(name: str) -> str:
 
 
 def largest(values: NDArray[np.float64], n: int | None) -> NDArray[np.intp]:
-    """Where the ``n`` largest are, largest first; of equals the earlier first."""
+    """Indices of the ``n`` largest values in descending order; ties in order of position."""
     if n is not None and 0 < n < len(values):
         least = np.partition(values, len(values) - n)[len(values) - n]
         candidates = np.flatnonzero(values >= least)  # with all that tie with the last
@@ -220,9 +220,5 @@ def largest(values: NDArray[np.float64], n: int | None) -> NDArray[np.intp]:
 
 
 def percent(share: float) -> str:
-    """A share in percent, with three digits.
-
-    >>> percent(0.12345)
-    '12.3 %'
-    """
+    """A share in percent, with three digits."""
     return f"{100 * share:.3g} %"

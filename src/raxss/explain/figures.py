@@ -11,7 +11,7 @@ too, so that they can be told apart by every eye, and on grey paper.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,13 +22,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from raxss.data.series import Series
 from raxss.data.training_overlap import MARKED, MARKS
 from raxss.errors import DataError
 from raxss.explain.escape import plain
-
-if TYPE_CHECKING:
-    from raxss.data.series import Series
-    from raxss.explain.evidence import Evidence
+from raxss.explain.evidence import NOTE, Evidence, percent
 
 INK, FAINT, GAP, STEP = "#1a1a1a", "#6b6b6b", "#d9d9d9", "#31688e"
 HEAT = colormaps["cividis"].with_extremes(bad=GAP)
@@ -136,8 +134,6 @@ def plot_contributions(
     Where the strongest windows make up little of the score, the first and last bar are cut, and marked so, to
     leave room for the steps.
     """
-    from raxss.explain.evidence import NOTE
-
     top = evidence.top_windows(n, class_).iloc[::-1]  # the largest step comes last
     if ax is None:
         ax = Figure(figsize=(8.0, 1.5 + 0.25 * (len(top) + 2)), layout="constrained").add_subplot()
@@ -250,13 +246,7 @@ def covering_mean(
     values: NDArray[np.float64],  # (n_windows,), NaN: leave this window out
     times: NDArray[np.float64],  # (n_times,)
 ) -> NDArray[np.float64]:  # (n_times,)
-    """Mean of the windows that cover each time (start included, end not); NaN where none does.
-
-    Examples
-    --------
-    >>> covering_mean(np.array([0.0, 1.0]), np.array([2.0, 3.0]), np.array([0.2, 0.6]), np.array([0.5, 1, 9]))
-    array([0.2, 0.4, nan])
-    """
+    """Mean of the windows that cover each time (start included, end not); NaN where none does."""
     # Windows of one length begin and end in the same order, so those that cover a time stand side by side.
     first = np.searchsorted(end_s, times, side="right")
     last = np.searchsorted(start_s, times, side="right")
@@ -272,16 +262,7 @@ def envelope(
     values: NDArray[np.float64],  # (n,), NaN in gaps
     max_points: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """At most ``max_points`` points that keep the smallest and largest value of every stretch.
-
-    Examples
-    --------
-    >>> spike = np.zeros(1000)
-    >>> spike[503] = 7.0
-    >>> x, y = envelope(np.arange(1000.0), spike, 20)
-    >>> len(y), float(y.max()), float(x[y.argmax()])
-    (20, 7.0, 503.0)
-    """
+    """At most ``max_points`` points that keep the smallest and largest value of every stretch."""
     n_bins = max(max_points // 2, 1)
     if len(values) <= 2 * n_bins:
         return times, values
@@ -342,7 +323,7 @@ def _draw_lanes(ax: Axes, series: Series, query: pd.Series[Any], neighbors: list
 def _draw_strips(
     strip: Axes, weights: Axes, bar: Axes, evidence: Evidence, series: Series, class_: Any
 ) -> None:
-    """Where the class is seen, and where the score comes from."""
+    """Heat strip of the class probability, and the weight, over time."""
     table = evidence.windows
     usable = ~table["nonfinite"].to_numpy()
     begin, end = series.start_seconds, series.start_seconds + series.seconds
@@ -426,9 +407,7 @@ def _draw_match(
 
 
 def _write_headings(figure: Figure, evidence: Evidence, class_: Any, width: float, height: float) -> None:
-    """Who this is and what was predicted, the numbers a reader needs, and what it is not for."""
-    from raxss.explain.evidence import NOTE
-
+    """Title, key numbers, and the note about research use."""
     name = evidence.class_named(class_)
     predicted, probability = plain(evidence.predicted, 14), f"{evidence.probability_of(class_):.3f}"
     same = name == evidence.predicted
@@ -436,11 +415,11 @@ def _write_headings(figure: Figure, evidence: Evidence, class_: Any, width: floa
     title += f" (P = {probability})" if same else f", P({plain(name, 14)}) = {probability}"
     title += "" if evidence.label is None else f", labelled {plain(evidence.label, 14)}"
     n_usable = int((~evidence.windows["nonfinite"]).sum())
-    share = f"{100 * evidence.effective_share:.3g} %"
+    share = percent(evidence.effective_share)
     facts = [MARKS[evidence.seen_in_training]] if MARKS[evidence.seen_in_training] else []
     facts += [f"{evidence.effective_windows:,.4g} of {n_usable:,} windows effective ({share})"]
     if not np.isnan(evidence.overlap_share):
-        facts.append(f"{100 * evidence.overlap_share:.3g} % of listed neighbours overlap their window")
+        facts.append(f"{percent(evidence.overlap_share)} of listed neighbours overlap their window")
     if evidence.warnings:
         facts.append(f"{len(evidence.warnings)} warning{'s' if len(evidence.warnings) > 1 else ''}")
     left = LEFT / width
@@ -495,11 +474,11 @@ def _name_at_left(ax: Axes, text: str) -> None:
 
 
 def _span(row: pd.Series[Any]) -> str:
-    """When a window was, short enough for a legend."""
+    """Start and end of a window as text."""
     decimals = 2 if row["end_s"] < 1000 else 1
     return f"{row['start_s']:.{decimals}f} to {row['end_s']:.{decimals}f} s"
 
 
 def _time_label(series: Series) -> str:
-    """Where the rate is not known it is 1, and times count samples."""
+    """Label of the time axis; a rate of 1 means that it is unknown and times count samples."""
     return "time (samples, or s at 1 Hz)" if series.rate == 1.0 else "time (s)"

@@ -3,13 +3,13 @@
     Evidence, one channel after the other -> RecordingFindings: channels ranked, the strongest windows of each
 
 The evidence of one channel can be hundreds of megabytes; what tables need of it is small, and is taken while the
-evidence passes by. Next: export/ writes it to files.
+evidence passes by.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,7 +23,6 @@ from raxss.explain.evidence import Evidence
 from raxss.method.aggregation import aggregate
 from raxss.method.weighting.protocol import weighting_named
 from raxss.method.weighting.support import UNIFORM
-from raxss.uncertainty.bootstrap import Interval
 
 N_WINDOWS = 10  # of a channel, that do not overlap
 MODEL_FIELDS = (  # of config.json in a model folder, that may be published
@@ -113,93 +112,45 @@ AnyEvidence = TypeVar("AnyEvidence", bound=Evidence)
 
 @dataclass(frozen=True)
 class ChannelFindings:
-    """One channel: its score and its strongest windows.
+    """One channel: its score and its strongest windows."""
 
-    Attributes
-    ----------
-    name, channel
-        Of the series, and of the channel it is of ("" where it has several side by side).
-    uncalibrated
-        Sum of the contributions, where ``probability`` is a calibration of it.
-    interval, prediction_set, abstains
-        As the evidence has them; None where it has not.
-    notes
-        Those of the warnings that tell how the channel differs from the training data.
-    seen_in_training
-        Whether the model was fitted on it, as the evidence has it.
-    windows
-        As `strongest_apart` gives them, of the predicted class.
-    """
-
-    name: str
-    channel: str
-    probability: NDArray[np.float64]  # (C,)
-    predicted: Any
+    evidence: Evidence  # without windows, neighbours and samples
+    channel: str  # "" for a series of several channels
     n_windows: int
-    effective_windows: float
-    effective_share: float
-    warnings: tuple[str, ...]
-    windows: pd.DataFrame
-    uncalibrated: NDArray[np.float64] | None  # (C,)
-    interval: Interval | None
-    prediction_set: tuple[Any, ...] | None
-    abstains: bool | None
-    notes: tuple[str, ...]
-    seen_in_training: str
+    windows: pd.DataFrame  # of `strongest_apart` for the predicted class
 
 
 @dataclass
 class RecordingFindings:
-    """The channels of one recording, ranked.
-
-    Attributes
-    ----------
-    class_
-        The class that channels are ranked by.
-    channels
-        In the order of the recording.
-    settings
-        Settings of the evidence of the first channel; all have the same model.
-    """
+    """The channels of one recording, ranked."""
 
     name: str
     classes: tuple[Any, ...]
-    class_: Any
-    settings: dict[str, Any]
-    channels: list[ChannelFindings] = field(default_factory=list)
+    class_: Any  # that channels are ranked by
+    settings: dict[str, Any]  # of the evidence of the first channel; all have the same model
+    channels: list[ChannelFindings] = field(default_factory=list)  # in the order of the recording
 
     def add(self, evidence: Evidence) -> None:
         """Add one more channel."""
         origin = {} if evidence.series is None else evidence.series.origin
         self.channels.append(
             ChannelFindings(
-                name=evidence.name,
-                channel=origin.get("channel", ""),
-                probability=evidence.probability,
-                predicted=evidence.predicted,
-                n_windows=len(evidence.columns["window"]),
-                effective_windows=evidence.effective_windows,
-                effective_share=evidence.effective_share,
-                warnings=tuple(evidence.warnings),
-                windows=strongest_apart(evidence),
-                uncalibrated=None if evidence.calibrated_probability is None else evidence.series_probability,
-                interval=evidence.interval,
-                prediction_set=evidence.prediction_set,
-                abstains=evidence.abstains,
-                notes=evidence.notes or (),
-                seen_in_training=evidence.seen_in_training,
+                replace(evidence, columns={}, lists=pd.DataFrame(), series=None),
+                origin.get("channel", ""),
+                len(evidence.columns["window"]),
+                strongest_apart(evidence),
             )
         )
 
     @property
     def seen_in_training(self) -> str:
         """How many of the channels the model was fitted on, in a sentence."""
-        return summary_of([channel.seen_in_training for channel in self.channels])
+        return summary_of([channel.evidence.seen_in_training for channel in self.channels])
 
     def ranked(self) -> list[ChannelFindings]:
         """The channels by probability of ``class_``, highest first; of equals the earlier first."""
         place = self.classes.index(self.class_)
-        return sorted(self.channels, key=lambda item: -float(item.probability[place]))
+        return sorted(self.channels, key=lambda item: -float(item.evidence.probability[place]))
 
 
 WhenDone = Callable[[RecordingFindings], None]
@@ -212,15 +163,7 @@ def watched(
     class_: Any = None,
     model: Mapping[str, Any] | None = None,
 ) -> Iterator[AnyEvidence]:
-    """Pass evidence on, and call ``when_done`` with the findings of each recording after its last channel.
-
-    Parameters
-    ----------
-    evidence
-        Channels of one recording one after the other, as `RAxSSClassifier.explain_each` gives them.
-    class_, model
-        Class that channels are ranked by, and facts about the model, as `class_of` takes them.
-    """
+    """Pass evidence on, and call ``when_done`` with the findings of each recording after its last channel."""
     if when_done is None:
         yield from evidence
         return
@@ -260,12 +203,7 @@ def recording_of(series: Series) -> str:
 
 
 def by_recording(series: Iterable[Series]) -> dict[str, list[Series]]:
-    """Series of one recording together, in the order in which recordings first appear.
-
-    >>> both = [Series([0.0], name=name, origin={"channel": name[-2:]}) for name in ("a:C3", "b:C3", "a:C4")]
-    >>> [(name, len(some)) for name, some in by_recording(both).items()]
-    [('a', 2), ('b', 1)]
-    """
+    """Series of one recording together, in the order in which recordings first appear."""
     found: dict[str, list[Series]] = {}
     for item in series:
         found.setdefault(recording_of(item), []).append(item)
@@ -273,11 +211,7 @@ def by_recording(series: Iterable[Series]) -> dict[str, list[Series]]:
 
 
 def without_name(warning: str, name: str) -> str:
-    """A warning without the name of its series.
-
-    >>> without_name("series 'run-01:G1' has a rate of 1000 Hz", "run-01:G1")
-    'the series has a rate of 1000 Hz'
-    """
+    """A warning without the name of its series."""
     return warning.replace(f"series {name!r}", "the series")
 
 
@@ -286,11 +220,6 @@ def class_of(classes: Sequence[Any], wanted: Any, model: Mapping[str, Any] | Non
 
     By default the one with the fewest training series, as far as ``model`` tells; of equals the last, as for F1 and
     AUC.
-
-    >>> class_of((0, 1, 2), "1"), class_of(("other", "soz"), None)
-    (1, 'soz')
-    >>> class_of(("soz", "tail"), None, {"training_data": {"classes": {"soz": 3, "tail": 9}}})
-    'soz'
     """
     if wanted is None:
         counts = ((model or {}).get("training_data") or {}).get("classes", {})
@@ -307,9 +236,6 @@ def model_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Facts of a model's config.json that may be published: hashes, network, counts of training data.
 
     Digests of its training series are left out: with them one could find out who was among them.
-
-    >>> model_facts({"config_hash": "12ab", "training_data": {"n_series": 9, "series": ["5f3c"]}})
-    {'config_hash': '12ab', 'training_data': {'n_series': 9}}
     """
     data = facts.get("training_data") or {}
     if "settings" in facts:

@@ -3,7 +3,7 @@
     lists of all windows as retrieval keeps them -> rows of a table, for some windows or all
 
 A day of signal has 14 million listed neighbours: kept as two arrays they take 230 MB, as a table of ten columns
-over 1 GB. So rows are built on demand. Next: series_evidence.py puts them beside the windows.
+over 1 GB. So rows are built on demand.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
     evidence.json, windows.parquet, neighbors.parquet -> the parts of `SeriesEvidence`, each of the right kind
 
 Files may have been changed by hand or damaged; such a folder is refused when it is loaded, not when it is shown.
-Next: series_evidence.py puts the parts together.
 """
 
 from __future__ import annotations
@@ -61,13 +60,7 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def summary_of(head: Mapping[str, Any], names: list[str], later: tuple[str, ...]) -> dict[str, Any]:
-    """The fields of `SeriesEvidence` besides its tables, from the head of evidence.json.
-
-    Parameters
-    ----------
-    names
-        Of the fields; those of ``later`` may be missing.
-    """
+    """The fields of `SeriesEvidence` besides its tables, from the head of evidence.json."""
     found: dict[str, Any] = {name: head[name] for name in names if name not in later}
     classes = found["classes"] = tuple(_listed("classes", head["classes"]))
     for class_ in (*classes, head["label"], head["predicted"]):

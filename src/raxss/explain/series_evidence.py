@@ -7,7 +7,7 @@
 
 The contributions add up to the score, each weight follows from a support, each support is the mean of a list
 of neighbours: nothing here is fitted or approximated. Rows of neighbours are built on demand
-(neighbour_lists.py). Next: tracing.py makes one of these from a prediction.
+(neighbour_lists.py).
 """
 
 from __future__ import annotations
@@ -162,6 +162,7 @@ class SeriesEvidence(Evidence):
             ) from error
 
     def __repr__(self) -> str:
+        n = len(self.windows)
         label = "" if self.label is None else f", label={self.label!r}"
         probabilities = ", ".join(
             f"{class_} {probability:.3f}"
@@ -171,7 +172,7 @@ class SeriesEvidence(Evidence):
             f"SeriesEvidence({self.name!r}{label})",
             f"  predicted {self.predicted!r} ({probabilities})",
             f"  seen in training: {self.seen_in_training}",
-            f"  {_count(len(self.windows), 'window')} over {self.seconds:.4g} s, of which "
+            f"  {n} window{'' if n == 1 else 's'} over {self.seconds:.4g} s, of which "
             f"{self.effective_windows:.4g} effective ({percent(self.effective_share)} of the usable)",
         ]
         if not np.isnan(self.overlap_share):
@@ -268,7 +269,3 @@ def _json_values(values: NDArray[Any]) -> list[str]:
         for place in np.flatnonzero(~np.isfinite(values)):
             texts[place] = "null"
     return texts
-
-
-def _count(n: int, thing: str) -> str:
-    return f"{n} {thing}" if n == 1 else f"{n} {thing}s"

@@ -1,9 +1,6 @@
 """Evidence of a series score: windows, weights, neighbours and warnings.
 
-    windows, retrieval, aggregation of one series  ->  trace  ->  SeriesEvidence, with its warnings
-
-Before this: series_evidence.py holds it. Next: export/tables.py writes many of these into one table, figures.py
-draws one.
+windows, retrieval, aggregation of one series  ->  trace  ->  SeriesEvidence, with its warnings
 """
 
 from __future__ import annotations
@@ -270,11 +267,7 @@ def _plain(value: Any) -> Any:
 
 
 def _duration(seconds: float) -> str:
-    """A time in the largest unit that fits.
-
-    >>> _duration(42.0), _duration(5400.0), _duration(86_400.0)
-    ('42 s', '1.5 h', '24 h')
-    """
+    """A time in the largest unit that fits."""
     for unit, length in (("h", 3600.0), ("min", 60.0)):
         if seconds >= length:
             return f"{seconds / length:.3g} {unit}"

@@ -2,16 +2,15 @@
 
     weights, posteriors (n_windows, C) -> contributions (n_windows, C) -> series_probability (C,)
 
-Posteriors may be smoothed over a window's neighbours before they are weighted. Equal weights are plain Stochastic
-Sparse Sampling (SSS). In training one vectorised pass serves the windows of many series; ``series`` then holds the
-series of each window. Before this: weighting/ makes the weights (Eq. 2). Next: inference.py predicts with a fitted
-model, training/step.py computes the loss, explain/tracing.py makes the evidence.
+Posteriors may be smoothed over a window's neighbours before they are weighted. Equal weights are plain
+Stochastic Sparse Sampling (SSS). In training one vectorised pass serves the windows of many series;
+``series`` then holds the series of each window. weighting/ makes the weights (Eq. 2).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -27,16 +26,7 @@ CLAMP = 1e-6  # least distance of a probability from 0 and 1 inside a logarithm;
 
 
 def log_posteriors(logits: Tensor) -> Tensor:
-    """Logarithms of the window posteriors, from one logit or from C.
-
-    One logit z means two classes, (1 - sigma(z), sigma(z)); C logits mean softmax. Shapes: ``(n, 1)`` or
-    ``(n, C)`` in, ``(n, 2)`` or ``(n, C)`` out.
-
-    Examples
-    --------
-    >>> log_posteriors(torch.tensor([[0.0]])).exp()
-    tensor([[0.5000, 0.5000]])
-    """
+    """Logarithms of the window posteriors ``(n, C)``; one logit z means classes (1 - sigma(z), sigma(z))."""
     logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
     if logits.shape[-1] == 1:
         return torch.cat([F.logsigmoid(-logits), F.logsigmoid(logits)], dim=-1)
@@ -46,22 +36,10 @@ def log_posteriors(logits: Tensor) -> Tensor:
 def posteriors_of(logits: Tensor) -> Tensor:
     """p_k, the class probabilities of each window: ``(n, 1)`` or ``(n, C)`` logits -> ``(n, C)``.
 
-    Examples
-    --------
-    >>> posteriors_of(torch.tensor([[0.0, 0.0, 0.0]]))
-    tensor([[0.3333, 0.3333, 0.3333]])
+    >>> posteriors_of(torch.tensor([[0.0]]))
+    tensor([[0.5000, 0.5000]])
     """
     return log_posteriors(logits).exp()
-
-
-@overload
-def series_probability(
-    posteriors: Tensor, weights: Tensor, *, series: Tensor | None = None, n_series: int = 1
-) -> Tensor: ...
-
-
-@overload
-def series_probability(posteriors: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]: ...
 
 
 def series_probability(
@@ -100,13 +78,6 @@ def aggregate_batch(
     """Twin of `aggregate` (Alg. 2) for the windows of many series at once: in training, validation and on a GPU.
 
     Influence in place of support, nothing smoothed, no parts kept; gradients pass.
-
-    Examples
-    --------
-    >>> posteriors, influence = torch.tensor([[0.2, 0.8], [0.6, 0.4], [0.5, 0.5]]), torch.tensor([0.9, 0.7, 0.1])
-    >>> aggregate_batch(posteriors, influence, temperature=0.1, series=torch.tensor([0, 0, 1]), n_series=2)
-    tensor([[0.2477, 0.7523],
-            [0.5000, 0.5000]])
     """
     weights = window_weights(influence, temperature=temperature, series=series, n_series=n_series)
     return series_probability(posteriors, weights, series=series, n_series=n_series)
@@ -116,25 +87,13 @@ def negative_log_likelihood(
     probability: Tensor,  # (n, C)
     targets: Tensor,  # (n,) class index
 ) -> Tensor:  # (n,)
-    """-log p_y of probabilities that are averages, clamped in float32; for two classes the paper's cross-entropy.
-
-    Examples
-    --------
-    >>> negative_log_likelihood(torch.tensor([[0.5, 0.5], [1.0, 0.0]]), torch.tensor([1, 0]))
-    tensor([6.9315e-01, 1.0133e-06])
-    """
+    """-log p_y of probabilities that are averages, clamped in float32 (for two classes: cross-entropy)."""
     picked = probability.float().gather(1, targets[:, None])[:, 0]
     return -torch.log(picked.clamp(CLAMP, 1 - CLAMP))
 
 
 def effective_windows(weights: ArrayLike) -> float:
-    """Effective number of windows, 1 / sum(alpha^2).
-
-    Examples
-    --------
-    >>> effective_windows([0.5, 0.5, 0.0])
-    2.0
-    """
+    """Effective number of windows, 1 / sum(alpha^2)."""
     squared = float(np.square(np.asarray(weights, dtype=np.float64)).sum())
     return 1.0 / squared if squared > 0 else 0.0
 
@@ -150,8 +109,8 @@ def smooth_posteriors(
 
     p~_k = (1 - lambda) p_k + lambda · mean over j in N_k of p_j
 
-    A window without neighbours keeps its own posterior. A window that is ``left_out`` (flat, or unusable) keeps its
-    own and enters no mean: a flat window is similar to nothing, so its list is one of places alone.
+    A window without neighbours keeps its own posterior. A window that is ``left_out`` (flat, or unusable)
+    keeps its own and enters no mean: a flat window is similar to nothing, so its list is one of places alone.
 
     Notes
     -----

@@ -80,10 +80,7 @@ class AugmentationConfig:
         object.__setattr__(self, "mirror", tuple(self.mirror))  # a file gives a list
 
     def check_variates(self, n_variates: int) -> None:
-        """Refuse settings that do not suit series of ``n_variates``.
-
-        >>> AugmentationConfig(mirror=[0, 4, 5]).check_variates(6)
-        """
+        """Refuse settings that do not suit series of ``n_variates``."""
         absent = [variate for variate in self.mirror if variate >= n_variates]
         if absent:
             raise ConfigError(
@@ -118,11 +115,7 @@ def augment(
 
 
 def drawn(windows: Tensor, settings: AugmentationConfig) -> dict[str, Tensor]:
-    """Random draws for each window, by kind of change, in the order of the changes.
-
-    >>> drawn(torch.zeros(4, 6, 100), AugmentationConfig(gain=0.1, drop=0.2))["drop"].shape
-    torch.Size([4, 6])
-    """
+    """Random draws for each window, by kind of change, in the order of the changes."""
     n_windows, n_variates, _ = windows.shape
     device, draws = windows.device, dict[str, Tensor]()
 
@@ -159,23 +152,14 @@ def drawn(windows: Tensor, settings: AugmentationConfig) -> dict[str, Tensor]:
 
 
 def changed(windows: Tensor, draws: Mapping[str, Tensor]) -> Tensor:
-    """Apply changes that were `drawn`, one after the other.
-
-    >>> changed(torch.tensor([[[1.0, 2.0]], [[3.0, 4.0]]]), {"flip": torch.tensor([1, -1])})[:, 0]
-    tensor([[ 1.,  2.],
-            [-3., -4.]])
-    """
+    """Apply changes that were `drawn`, one after the other."""
     for kind, draw in draws.items():
         windows = CHANGES[kind](windows, draw)
     return windows
 
 
 def signs_of(chosen: Tensor) -> Tensor:
-    """-1 where chosen, 1 elsewhere.
-
-    >>> signs_of(torch.tensor([True, False]))
-    tensor([-1.,  1.])
-    """
+    """-1 where chosen, 1 elsewhere."""
     return 1 - 2 * chosen.float()
 
 
@@ -186,11 +170,6 @@ def rotations(
     """Rotation matrices by angles in radians about axes (Rodrigues).
 
     R = cos a · I + sin a · [u]× + (1 - cos a) · u uᵀ
-
-    >>> rotations(torch.tensor([[0.0, 0.0, 2.0]]), torch.tensor([torch.pi / 2])).round(decimals=3)[0] + 0.0
-    tensor([[ 0., -1.,  0.],
-            [ 1.,  0.,  0.],
-            [ 0.,  0.,  1.]])
     """
     unit = F.normalize(axes, dim=1)
     x, y, z = unit.unbind(dim=1)

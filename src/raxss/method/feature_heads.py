@@ -25,11 +25,6 @@ class Gate(nn.Module):
     g(h) = w · (tanh(V h + b) × sigmoid(U h + c))
 
     w begins at 0, so that training begins with support alone.
-
-    Examples
-    --------
-    >>> Gate(8)(torch.ones(3, 8))
-    tensor([0., 0., 0.], grad_fn=<SelectBackward0>)
     """
 
     def __init__(self, width: int) -> None:
@@ -49,21 +44,9 @@ class Gate(nn.Module):
 class FeatureHeads(nn.Module):
     """A projection, a gate, or both, on the features of a network.
 
-    In a training step features are standardised by the mean and deviation of the batch, elsewhere by those of all
-    training windows (`standardise_by`), which follow from the weights and are not part of the state.
-
-    Parameters
-    ----------
-    width, projection
-        d of the features, and p: windows are compared by the cosine of p linear combinations; 0: of the features.
-    gated
-        Whether there is a `Gate`.
-
-    Examples
-    --------
-    >>> heads = FeatureHeads(8, projection=2, gated=True)
-    >>> heads.compared(torch.ones(5, 8)).shape
-    torch.Size([5, 2])
+    Windows are compared by the cosine of ``projection`` linear combinations of the features, or of the features
+    themselves where it is 0. In a training step features are standardised by the mean and deviation of the batch,
+    elsewhere by those of all training windows (`standardise_by`), which follow from the weights and are no state.
     """
 
     mean: Tensor
@@ -103,10 +86,6 @@ def standardised_batch(features: Tensor) -> Tensor:
 
     With batch normalisation, features in training differ from those at prediction by orders of magnitude before the
     first steps, so that each needs its own moments. Gradients pass through both moments.
-
-    >>> standardised_batch(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
-    tensor([[-1.,  0.],
-            [ 1.,  0.]])
     """
     variance, mean = torch.var_mean(features, dim=0, correction=0)
     # Else a feature that changes by rounding alone would have a gradient too large by 1 / rounding.
@@ -115,11 +94,7 @@ def standardised_batch(features: Tensor) -> Tensor:
 
 
 def heads_in_use(fitted: FeatureHeads | None, *, projection: int, weighting: str) -> FeatureHeads | None:
-    """The fitted heads; refuses a projection or a gate that was not learned.
-
-    >>> heads_in_use(None, projection=0, weighting="support") is None
-    True
-    """
+    """The fitted heads; refuses a projection or a gate that was not learned."""
     known = 0 if fitted is None or fitted.projection is None else fitted.projection.out_features
     if projection not in (0, known):
         raise ConfigError(

@@ -2,9 +2,8 @@
 
     series -> scaled windows -> posteriors (calibrated, smoothed), support -> series probability and its parts
 
-A GPU retrieves for many short series at once and works a few series ahead; the CPU takes one after the other. That
-does not change a score. `Predictor.aggregate` is the one path from windows to a score.
-Next: estimator/classifier.py makes the predictor.
+A GPU retrieves for many short series at once and works a few series ahead; the CPU takes one after the other.
+That does not change a score. `Predictor.aggregate` is the one path from windows to a score.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -20,6 +20,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from raxss._core.memory import in_batches
 from raxss.data.prepare.preprocessing import Scaling
 from raxss.data.series import Series
 from raxss.method.aggregation import Aggregation, aggregate, posteriors_of
@@ -50,24 +51,14 @@ class ProbabilityMap(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """One series and its score.
-
-    Attributes
-    ----------
-    retrieval
-        None where only the score was requested and its weights need no neighbours.
-    uncalibrated
-        ``(n_windows, C)`` posteriors of the network; None without a calibration of windows.
-    calibrated
-        ``(C,)`` calibrated series probability; None without a calibration of series.
-    """
+    """One series and its score."""
 
     series: Series
     windows: Windows
-    retrieval: Retrieval | None
+    retrieval: Retrieval | None  # None where only the score was requested and needs no neighbours
     aggregation: Aggregation
-    uncalibrated: NDArray[np.float64] | None
-    calibrated: NDArray[np.float64] | None = None
+    uncalibrated: NDArray[np.float64] | None  # (n_windows, C); None without a calibration of windows
+    calibrated: NDArray[np.float64] | None = None  # (C,); None without a calibration of series
 
     @property
     def probability(self) -> NDArray[np.float64]:
@@ -97,10 +88,11 @@ class _Work:
     """One series between launch and aggregation; a GPU may still be working on it."""
 
     series: Series
+    scaled: Series
     windows: Windows
     scores: Scores
-    retrieval: Retrieval | None
-    gate: NDArray[np.float64] | None
+    retrieval: Retrieval | None = None
+    gate: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -136,25 +128,15 @@ class Predictor:
     ) -> Iterator[Prediction]:
         """Samples -> windows -> posteriors and support -> series probability, one series after the other.
 
-        Without ``with_lists`` retrieval is skipped where the score does not depend on it. ``on_progress`` is called
-        with the share of all work done, also within a series.
+        Without ``with_lists`` retrieval is skipped where the score does not depend on it. ``on_progress`` is
+        called with the share of all work done, also within a series.
         """
         retrieves = with_lists or self.retrieves
         scorer = Scorer(self.backbone, self.device)
         n_scored = sum(map(self.n_windows, series))
         progress = _ShareDone(n_scored + (sum(map(self._effort, series)) if retrieves else 0.0), on_progress)
-        launched: deque[_Work] = deque()
-        for group in self.groups(series):
-            for work in self._launched(group, scorer, progress, retrieves):
-                n_ahead = SERIES_AHEAD[self.device.type]
-                if len(work.windows) >= WINDOWS_OF_A_LONG_SERIES:
-                    n_ahead = min(n_ahead, 1)
-                launched.append(work)
-                del work
-                while len(launched) > n_ahead:
-                    yield self._finished(launched.popleft())
-        while launched:
-            yield self._finished(launched.popleft())
+        launched = (self._launched(group, scorer, progress, retrieves) for group in self.groups(series))
+        yield from map(self._finished, self._behind(chain.from_iterable(launched)))
 
     @property
     def retrieves(self) -> bool:
@@ -177,20 +159,33 @@ class Predictor:
     def window_scores(self, series: list[Series], *, with_features: bool = True) -> Iterator[WindowScores]:
         """One pass of the network over each series: all that any weighting needs afterwards."""
         scorer = Scorer(self.backbone, self.device)
-        launched: deque[tuple[Series, Series, Windows, Scores]] = deque()
-        for item in series:
-            scaled = self.scaling.apply(item)
-            windows = windows_of(scaled, window_length=self.window_length, stride=self.stride)
-            launched.append((item, scaled, windows, scorer.launch(windows, with_features=with_features)))
-            while len(launched) > SERIES_AHEAD[self.device.type]:
-                yield self._scored(*launched.popleft())
-        while launched:
-            yield self._scored(*launched.popleft())
 
-    def _scored(self, series: Series, scaled: Series, windows: Windows, scores: Scores) -> WindowScores:
-        gate = self.standardise(scores.features)
-        _, posteriors = self.window_posteriors(scores.logits())
-        return WindowScores(series, scaled, windows, posteriors, scores.features, gate)
+        def launched() -> Iterator[_Work]:
+            for item in series:
+                scaled = self.scaling.apply(item)
+                windows = windows_of(scaled, window_length=self.window_length, stride=self.stride)
+                yield _Work(item, scaled, windows, scorer.launch(windows, with_features=with_features))
+
+        yield from map(self._scored, self._behind(launched()))
+
+    def _scored(self, work: _Work) -> WindowScores:
+        gate = self.standardise(work.scores.features)
+        _, posteriors = self.window_posteriors(work.scores.logits())
+        return WindowScores(work.series, work.scaled, work.windows, posteriors, work.scores.features, gate)
+
+    def _behind(self, launched: Iterator[_Work]) -> Iterator[_Work]:
+        """The same series, each after a few more were launched, so that a GPU is never idle."""
+        waiting: deque[_Work] = deque()
+        for work in launched:
+            n_ahead = SERIES_AHEAD[self.device.type]
+            if len(work.windows) >= WINDOWS_OF_A_LONG_SERIES:
+                n_ahead = min(n_ahead, 1)
+            waiting.append(work)
+            del work
+            while len(waiting) > n_ahead:
+                yield waiting.popleft()
+        while waiting:
+            yield waiting.popleft()
 
     def window_posteriors(self, logits: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Posteriors ``(n_windows, C)`` from logits: uncalibrated, and calibrated where windows are."""
@@ -221,16 +216,11 @@ class Predictor:
     def groups(self, series: list[Series]) -> Iterator[list[Series]]:
         """Series to retrieve together: on a GPU short ones in one launch, else one by one."""
         alone = SERIES_AHEAD[self.device.type] == 0 or self.retrieval.space == "features"
-        group: list[Series] = []
-        n_listed = 0
-        for item in series:
-            more = self.n_windows(item) * self.retrieval.n_neighbors
-            if group and (alone or n_listed + more > LISTED_AT_ONCE):
-                yield group
-                group, n_listed = [], 0
-            group.append(item)
-            n_listed += more
-        yield group
+        return in_batches(
+            series,
+            lambda item: self.n_windows(item) * self.retrieval.n_neighbors,
+            0 if alone else LISTED_AT_ONCE,
+        )
 
     def _launched(
         self, group: list[Series], scorer: Scorer, progress: _ShareDone, retrieves: bool
@@ -252,7 +242,7 @@ class Predictor:
                 settings |= {"measure": "cosine", "features": self.compared(scores.features)}
                 on_progress = progress.part(self._effort(series))
                 found[which] = cached_retrieve(scaled[which], **settings, on_progress=on_progress)
-            yield _Work(series, windows, scores, found[which], gate)
+            yield _Work(series, scaled[which], windows, scores, found[which], gate)
             found[which] = None
 
     def _finished(self, work: _Work) -> Prediction:
@@ -279,14 +269,7 @@ class Predictor:
         """From windows to the score of one series, under the settings of this predictor (Alg. 2).
 
         Prediction, reweighting, retrieval randomisation and perturbation all use this, with other settings by
-        `dataclasses.replace`. Training validates with `raxss.method.aggregation.aggregate_batch`.
-
-        Parameters
-        ----------
-        posteriors, gate
-            ``(n_windows, C)`` from `window_posteriors`, ``(n_windows,)`` from `standardise`.
-        retrieval
-            Without it all usable windows have the same support.
+        `dataclasses.replace`. Without ``retrieval`` all usable windows have the same support.
         """
         support = np.where(windows.nonfinite, np.nan, 0.0) if retrieval is None else retrieval.support
         return aggregate(
@@ -335,12 +318,7 @@ class Predictor:
 def retrieval_settings(
     settings: RetrievalConfig, *, window_length: int, stride: int, device: torch.device
 ) -> dict[str, Any]:
-    """Settings of `retrieve` (Eq. 1) from those of the estimator.
-
-    >>> cpu = torch.device("cpu")
-    >>> retrieval_settings(RetrievalConfig(), window_length=64, stride=8, device=cpu)["exclusion"]
-    32
-    """
+    """Settings of `retrieve` (Eq. 1) from those of the estimator."""
     return {
         "window_length": window_length,
         "stride": stride,

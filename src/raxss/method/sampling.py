@@ -3,7 +3,6 @@
     n_windows (n_series,), n_samples (n_series,), seed, epoch -> order (sum n_windows,) -> batches
 
 The windows of all series are numbered through: window k of series i has the index ``sum(n_windows[:i]) + k``.
-Next: training/window_pool.py gathers each batch, training/step.py takes one step.
 """
 
 from __future__ import annotations
@@ -32,19 +31,12 @@ def draw_probabilities(n_samples: ArrayLike) -> NDArray[np.float64]:
 def epoch_order(n_windows: ArrayLike, n_samples: ArrayLike, *, seed: int, epoch: int) -> NDArray[np.int64]:
     """Every window once, in the order in which Alg. 1 draws them; fixed by seed and epoch.
 
-    Each draw picks a series with probability T_i / sum T among the series that have windows left, then one of its
-    remaining windows at random. Independent Poisson processes have the same law: series i has arrivals at rate T_i
-    until its windows are used up, and as they are memoryless, the next arrival is of series i with probability T_i
-    over the sum of those with windows left. So the epoch is all arrivals, sorted by time.
+    Each draw picks a series with probability T_i / sum T among the series that have windows left, then one of
+    its remaining windows at random. Independent Poisson processes have the same law: series i has arrivals at
+    rate T_i until its windows are used up, and as they are memoryless, the next arrival is of series i with
+    probability T_i over the sum of those with windows left. So the epoch is all arrivals, sorted by time.
 
-    Parameters
-    ----------
-    n_windows, n_samples
-        ``(n_series,)`` windows of each series, and its length T_i.
-
-    Returns
-    -------
-    ``(sum(n_windows),)`` a permutation of the window indices.
+    Shapes: ``(n_series,)`` windows and samples of each series in, a permutation ``(sum(n_windows),)`` out.
 
     Examples
     --------
@@ -75,11 +67,6 @@ def epoch_orders(
     """`epoch_order` of one epoch after the other; a thread prepares the next while one is in use.
 
     Two million windows take half a second to draw and sort, in which a GPU would be idle.
-
-    Examples
-    --------
-    >>> [order.tolist() for order in epoch_orders([2, 3], [10, 15], seed=1, epochs=range(2))]
-    [[1, 0, 3, 2, 4], [0, 2, 1, 4, 3]]
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="raxss-order") as thread:
         prepared: Future[NDArray[np.int64]] | None = None
@@ -95,13 +82,7 @@ def epoch_orders(
 def epoch_batches(
     n_windows: ArrayLike, n_samples: ArrayLike, *, batch_size: int, seed: int, epoch: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Cut the epoch into batches of ``batch_size`` windows; the last one may be smaller.
-
-    Examples
-    --------
-    >>> [batch.tolist() for batch in epoch_batches([2, 3], [10, 15], batch_size=2, seed=1, epoch=0)]
-    [[1, 0], [3, 2], [4]]
-    """
+    """Cut the epoch into batches of ``batch_size`` windows; the last one may be smaller."""
     order = epoch_order(n_windows, n_samples, seed=seed, epoch=epoch)
     for first in range(0, len(order), batch_size):
         yield order[first : first + batch_size]

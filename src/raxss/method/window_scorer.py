@@ -2,9 +2,8 @@
 
     Windows of a series -> logits (n_windows, n_outputs), features (n_windows, d)
 
-The samples go to the device once, as one strip; windows are cut there, a pass at a time. One series at a time and
-always in the same passes, so that a score does not depend on what else is predicted.
-Next: aggregation.py makes the series probability.
+The samples go to the device once, as one strip; windows are cut there, a pass at a time. One series at a time
+and always in the same passes, so that a score does not depend on what else is predicted.
 """
 
 from __future__ import annotations

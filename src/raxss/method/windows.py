@@ -3,7 +3,6 @@
     samples (n_variates, n_samples) -> starts (n_windows,) -> windows (n_windows, n_variates, length)
 
 At stride 5 and length 1024 copies would be 200 times the data.
-Next: sampling.py draws windows for training; retrieval/ compares them.
 """
 
 from __future__ import annotations
@@ -21,17 +20,10 @@ from raxss.errors import ConfigError
 
 
 def window_starts(n_samples: int, *, window_length: int, stride: int) -> NDArray[np.int64]:
-    """First sample of each window.
+    """First sample of each window; a series no longer than one window has a single window, which starts at 0.
 
-    Every window lies inside the series; fewer than ``stride`` samples remain after the last one. A series no longer
-    than one window has a single window, which starts at 0.
-
-    Examples
-    --------
     >>> window_starts(10, window_length=4, stride=3)
     array([0, 3, 6])
-    >>> window_starts(3, window_length=4, stride=3)
-    array([0])
     """
     if window_length < 1 or stride < 1:
         raise ConfigError(
@@ -39,6 +31,12 @@ def window_starts(n_samples: int, *, window_length: int, stride: int) -> NDArray
             f"stride={stride}."
         )
     return np.arange(0, max(n_samples - window_length, 0) + 1, stride, dtype=np.int64)
+
+
+def windows_with(marked: NDArray[np.bool_], window_length: int, stride: int) -> NDArray[np.bool_]:
+    """``(n_windows,)`` windows that hold at least one of the marked samples ``(n_samples,)``."""
+    n_before = np.concatenate([[0], np.cumsum(marked)])
+    return (n_before[window_length:] > n_before[: len(n_before) - window_length])[::stride]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,9 +62,7 @@ class Windows:
     @property
     def nonfinite(self) -> NDArray[np.bool_]:
         """``(n_windows,)`` windows that touch a sample that is not finite."""
-        bad = ~np.isfinite(self.strip).all(axis=0)
-        n_before = np.concatenate([[0], np.cumsum(bad)])
-        return n_before[self.starts + self.length] > n_before[self.starts]
+        return windows_with(~np.isfinite(self.strip).all(axis=0), self.length, self.stride)
 
     @property
     def start_seconds(self) -> NDArray[np.float64]:

@@ -10,9 +10,9 @@ scores calibrated by Venn-Abers have an interval of another kind (calibration/ve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,14 +47,8 @@ class Interval:
     level: float | None
 
     def to_json(self) -> dict[str, Any]:
-        """In plain types."""
+        """As a dict of plain types."""
         return vars(self) | {"low": self.low.tolist(), "high": self.high.tolist()}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Read back what `to_json` gave."""
-        low, high = (np.array(value[name], dtype=np.float64) for name in ("low", "high"))
-        return cls(low, high, str(value["method"]), value["level"])
 
 
 def bootstrap_interval(
@@ -78,18 +72,6 @@ def bootstrap_interval(
         First sample of each window.
     after
         Calibration of series scores ``(n, C)``, applied to each draw.
-
-    Examples
-    --------
-    Ten stretches, of which every second has the second class.
-
-    >>> starts = np.arange(0, 10_000, 100)
-    >>> weights = np.full(100, 0.01)
-    >>> second = (starts // 1000) % 2
-    >>> contributions = weights[:, None] * np.stack([1 - second, second], axis=1)
-    >>> interval = bootstrap_interval(weights, contributions, starts, window_length=1000)
-    >>> interval.low.round(1), interval.high.round(1)
-    (array([0.2, 0.2]), array([0.8, 0.8]))
     """
     blocks = (starts - starts.min()) // window_length
     if blocks.max() >= MOST_BLOCKS:

@@ -23,11 +23,7 @@ ROUNDING = 1e-9  # of (n + 1)(1 - alpha), which is often a whole number that flo
 
 
 def nonconformity(probabilities: ArrayLike, targets: ArrayLike) -> NDArray[np.float64]:
-    """1 - p of the true class, ascending, ``(n,)``.
-
-    >>> nonconformity([[0.9, 0.1], [0.4, 0.6]], [0, 0]).round(3)
-    array([0.1, 0.6])
-    """
+    """1 - p of the true class, ascending, ``(n,)``."""
     values, classes = np.asarray(probabilities, dtype=np.float64), np.asarray(targets, dtype=np.int64)
     return np.sort(1.0 - values[np.arange(len(values)), classes])
 
@@ -46,20 +42,11 @@ def conformal_threshold(scores: ArrayLike, alpha: float) -> float:
 
 
 def fewest_series(alpha: float) -> int:
-    """How many validation series are needed before a set can leave a class out.
-
-    >>> fewest_series(0.1), fewest_series(0.05)
-    (9, 19)
-    """
+    """How many validation series are needed before a set can leave a class out."""
     return math.ceil((1 - alpha) / alpha - ROUNDING)
 
 
 def prediction_sets(probabilities: ArrayLike, threshold: float) -> NDArray[np.bool_]:
-    """The classes whose 1 - p is not above the threshold.
-
-    >>> prediction_sets([[0.9, 0.1], [0.5, 0.5]], 0.6)
-    array([[ True, False],
-           [ True,  True]])
-    """
+    """The classes whose 1 - p is not above the threshold."""
     sets: NDArray[np.bool_] = 1.0 - np.asarray(probabilities, dtype=np.float64) <= threshold
     return sets

@@ -42,13 +42,6 @@ def spectrum_shares(series: Series) -> Floats:
 
     The bands are of equal width on a logarithmic scale, up to half the rate. Several variates are averaged, each
     with a sum of 1. Scale and offset change nothing. Gaps count as the mean; of a long series 64 segments are used.
-
-    Examples
-    --------
-    >>> wave = np.sin(2 * np.pi * np.arange(4096) / 20)  # a twentieth of the rate
-    >>> shares = spectrum_shares(Series(wave))
-    >>> float(EDGES[shares.argmax()]) < 1 / 20 <= float(EDGES[shares.argmax() + 1]), float(shares.max()) > 0.9
-    (True, True)
     """
     length = min(SEGMENT, series.n_samples)
     n_segments = int(np.clip(2 * series.n_samples // SEGMENT - 1, 1, MOST_SEGMENTS))
@@ -69,26 +62,14 @@ def spectrum_shares(series: Series) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class RobustDistribution:
-    """Robust location, scale and correlations of values ``(n, d)``, with a limit of the Mahalanobis distance.
+    """Robust location, scale and correlations of values ``(n, d)``, with a limit of the Mahalanobis distance."""
 
-    Attributes
-    ----------
-    middle, spread
-        ``(d,)`` medians, and median absolute deviations scaled to standard deviations of a normal variable.
-    inverse
-        ``(d, d)`` inverse of the correlations.
-    limit
-        The largest distance that is still usual.
-    low, high
-        ``(d,)`` the middle nine tenths of the training series.
-    """
-
-    middle: Floats
-    spread: Floats
-    inverse: Floats
-    limit: float
-    low: Floats
-    high: Floats
+    middle: Floats  # (d,) medians
+    spread: Floats  # (d,) median absolute deviations, scaled to standard deviations of a normal variable
+    inverse: Floats  # (d, d) inverse of the correlations
+    limit: float  # the largest distance that is still usual
+    low: Floats  # (d,) 5th percentile of the training series
+    high: Floats  # (d,) 95th percentile
 
     @classmethod
     def of(cls, values: Floats, *, farthest: float) -> Self | None:
@@ -129,37 +110,16 @@ class RobustDistribution:
 
 @dataclass(frozen=True, eq=False)
 class OODDetector:
-    """Summaries of the training data that new series are compared with.
+    """Summaries of the training data that new series are compared with."""
 
-    Attributes
-    ----------
-    shortest, longest
-        Samples of the training series.
-    spectrum, support
-        Their distributions; None for fewer than 20 series, or without support.
-    """
-
-    shortest: int
+    shortest: int  # samples of the training series
     longest: int
-    spectrum: RobustDistribution | None
-    support: RobustDistribution | None
+    spectrum: RobustDistribution | None  # None for fewer than 20 series
+    support: RobustDistribution | None  # None for fewer than 20 series, or without support
 
     @classmethod
     def of(cls, series: Sequence[Series], supports: Sequence[float] = ()) -> Self:
-        """From the training series and their mean supports.
-
-        Examples
-        --------
-        >>> rng = np.random.default_rng(0)
-        >>> noise = [Series(rng.normal(size=1000), rate=100.0) for _ in range(40)]
-        >>> detector = OODDetector.of(noise)
-        >>> detector.notes(Series(rng.normal(size=1200), rate=100.0))
-        []
-        >>> for note in detector.notes(Series(rng.normal(size=2400).cumsum(), rate=100.0)):
-        ...     print(note)
-        the recording is longer than any that the model has learned from: 2,400 samples, up to 1,000 there.
-        its spectrum is unlike those that the model has learned from: most of all, ...
-        """
+        """From the training series and their mean supports."""
         lengths = [item.n_samples for item in series]
         finite = np.array([value for value in supports if np.isfinite(value)], dtype=np.float64)
         spectrum = None

@@ -59,12 +59,7 @@ def reliability_table(
 
 
 def calibration_figures(targets: ArrayLike, probabilities: ArrayLike) -> dict[str, float]:
-    """Brier score and expected calibration error, as `raxss.metrics.score` has them, and the log loss.
-
-    >>> figures = calibration_figures([0, 1], [[0.9, 0.1], [0.2, 0.8]])
-    >>> {name: round(value, 4) for name, value in figures.items()}
-    {'brier': 0.025, 'ece': 0.15, 'log_loss': 0.1643}
-    """
+    """Brier score and expected calibration error, as `raxss.metrics.score` has them, and the log loss."""
     classes, values = np.asarray(targets), np.asarray(probabilities, dtype=np.float64)
     scores = weighted_scores(classes, values, classes=np.arange(values.shape[1]))
     picked = np.clip(values[np.arange(len(values)), classes], CLAMP, 1.0 - CLAMP)

@@ -63,32 +63,18 @@ class ScoredSeries:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class UncertaintySummary:
-    """What a fitted model, under its current settings, needs to state the uncertainty of a score.
-
-    Attributes
-    ----------
-    alpha
-        Share of the prediction sets that may miss the true class; 0: no sets.
-    calibrated
-        Whether a calibration is in use, of windows or of series.
-    series_calibration
-        The one of series, where it is in use.
-    changed
-        Whether settings of windows, retrieval or weights differ from those of the validation report.
-    rates
-        Of the training series.
-    seen
-        Digests of the training data.
-    """
+    """What a fitted model, under its current settings, needs to state the uncertainty of a score."""
 
     validation_report: ValidationReport | None
     ood_detector: OODDetector | None
-    alpha: float
-    calibrated: bool
-    series_calibration: Calibration | None
-    changed: bool
-    rates: Sequence[float]
-    seen: TrainingRecord
+    alpha: float  # share of the prediction sets that may miss the true class; 0: no sets
+    calibrated: bool  # whether a calibration of windows or of series is in use
+    series_calibration: Calibration | None  # the one of series, where it is in use
+    changed: (
+        bool  # whether settings of windows, retrieval or weights differ from those of the validation report
+    )
+    rates: Sequence[float]  # of the training series
+    seen: TrainingRecord  # digests of the training data
 
     @property
     def has_sets(self) -> bool:

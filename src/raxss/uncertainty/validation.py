@@ -60,15 +60,7 @@ class ValidationReport:
         n_groups: int,
         settings: str,
     ) -> Self:
-        """From the class index of each series, and its probabilities ``(n_series, C)``, calibrated or not.
-
-        Examples
-        --------
-        >>> posteriors = {"uncalibrated": np.array([[0.9, 0.1], [0.4, 0.6]])}
-        >>> report = ValidationReport.of(np.array([0, 1]), posteriors, n_groups=2, settings="")
-        >>> report.scores["uncalibrated"].round(3), len(report.reliability["uncalibrated"])
-        (array([0.1, 0.4]), 2)
-        """
+        """From the class index of each series, and its probabilities ``(n_series, C)``, calibrated or not."""
         return cls(
             n_series=len(targets),
             n_groups=n_groups,
@@ -139,13 +131,7 @@ class ValidationReport:
 
 
 def folds_of(targets: NDArray[np.int64], groups: NDArray[Any] | None, *, seed: int) -> NDArray[np.int64]:
-    """The fold of each series, up to five: whole groups, stratified by their most frequent label.
-
-    Examples
-    --------
-    >>> folds_of(np.array([0, 0, 1, 1]), np.array(["a", "a", "b", "c"]), seed=0)
-    array([0, 0, 2, 1])
-    """
+    """The fold of each series, up to five: whole groups, stratified by their most frequent label."""
     keys = np.arange(len(targets)) if groups is None else np.unique(groups, return_inverse=True)[1]
     n_groups = int(keys.max()) + 1
     most_frequent = np.array([np.bincount(targets[keys == index]).argmax() for index in range(n_groups)])
@@ -159,18 +145,12 @@ def folds_of(targets: NDArray[np.int64], groups: NDArray[Any] | None, *, seed: i
 def cross_fitted(
     targets: NDArray[np.int64],
     groups: NDArray[Any] | None,
-    fit_and_apply: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]],
+    fit_and_apply: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]],  # on rows, of rows
     *,
     n_classes: int,
     seed: int,
 ) -> NDArray[np.float64] | None:
-    """Probabilities ``(n, C)`` from maps fitted without each series' group; None where a class is in one group.
-
-    Parameters
-    ----------
-    fit_and_apply
-        Fits a map on the series of the first indices, and gives probabilities ``(n, C)`` of those of the second.
-    """
+    """Probabilities ``(n, C)`` from maps fitted without each series' group; None where a class is in one group."""
     folds = folds_of(targets, groups, seed=seed)
     probabilities = np.empty((len(targets), n_classes))
     for fold in np.unique(folds):

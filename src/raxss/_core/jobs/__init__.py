@@ -2,9 +2,7 @@
 
     function, items -> each_result -> (position, result or Failure), in the order in which they finish
 
-An item that fails does not stop the others; a worker that dies is replaced, and what it was at is run again.
-Next: local.py (processes of this machine), on_ray.py (a Ray cluster); estimator/batch.py and benchmark/ give
-them work.
+An item that fails does not stop the others; a worker that dies is replaced, and its item is run again.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from raxss._core.jobs.outcome import Failure, Item, Result, Surroundings, attempt
+from raxss._core.jobs.outcome import Failure, Item, Result, attempt
 from raxss._core.version import __version__
 from raxss.errors import ConfigError, OutputError, display_name, one_of
 
@@ -41,26 +39,21 @@ def each_result(
     Parameters
     ----------
     function, items
-        Sent to other processes, so a function of a module, not one defined inside another. Items are taken as
-        workers become free; they need not all exist at once.
+        Sent to other processes, so a function of a module. Items are taken as workers become free.
     engine
-        ``"local"``: processes of this machine. ``"ray"``: a Ray cluster, whose nodes need the same raxss, the same
-        paths to whatever the function reads and writes, and each a GPU where the function wants one: tasks claim
-        none, so that several share it.
+        ``"local"``: processes of this machine. ``"ray"``: a Ray cluster, whose nodes need the same raxss and the
+        same paths to whatever the function reads and writes. Tasks claim no GPU, so that several share one.
     n_workers
-        How many items are worked on at once. 1 on the local engine runs them in this process; None takes as
-        many as this machine, or the cluster, has cores for.
+        How many items are worked on at once; 1 on the local engine: in this process; None: one a core.
     n_threads
-        How many threads each worker's numerical libraries use; None leaves that to them.
+        Of each worker's numerical libraries; None leaves that to them.
     address
-        Of a Ray cluster: ``"auto"`` for the one on this machine, ``"host:port"``, ``"ray://host:port"``. Without
-        it one is started on this machine, reachable from this machine alone, and stopped at the end.
+        Of a Ray cluster: ``"auto"``, ``"host:port"``, ``"ray://host:port"``. None: one is started here, reachable
+        from this machine alone, and stopped at the end.
     retries
-        How often an item is run again after its worker died (out of memory, killed). An item whose function
-        raised is not run again.
+        How often an item is run again after its worker died; not after its function raised.
     shared_folder
-        Where the function writes; it must exist. A worker that does not see this folder says so, instead of
-        writing elsewhere.
+        Where the function writes. A worker that does not see this folder says so, instead of writing elsewhere.
 
     Notes
     -----
@@ -82,7 +75,7 @@ def each_result(
 
     def results() -> Generator[tuple[int, Result | Failure], None, None]:
         with _mark_in(shared_folder) as mark:
-            task = partial(attempt, function, surroundings=Surroundings(__version__, mark))
+            task = partial(attempt, function, version=__version__, mark=mark)
             if engine == "ray":
                 from raxss._core.jobs.on_ray import each_on_ray
 
@@ -96,10 +89,7 @@ def each_result(
 
 
 def check_engine(engine: str, address: str | None = None) -> None:
-    """Raise if an engine cannot be used: an unknown name, a missing package, no cluster at the address.
-
-    >>> check_engine("local")
-    """
+    """Raise if an engine cannot be used: an unknown name, a missing package, no cluster at the address."""
     one_of("engine", engine, ENGINES)
     if engine == "ray":
         from raxss._core.jobs.on_ray import check_ray

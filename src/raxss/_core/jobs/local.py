@@ -2,8 +2,7 @@
 
     task, items -> one joblib (loky) worker a slot, one item at a time -> (position, result or Failure)
 
-Every worker has a pool of its own, so that one that dies takes nothing with it but the item it was at, which is
-known and run again. Next: on_ray.py does the same on a cluster.
+Every worker has a pool of its own, so that one that dies takes nothing with it but the item it was at.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Any
 from raxss._core.jobs.outcome import Failure, Item, Result, died, failure_of, thread_settings
 
 Task = Callable[[Item], Result | Failure]
-LOOKS_EVERY = 1.0  # seconds between a worker's looks at whether its parent is still there
+LOOKS_EVERY = 1.0  # seconds between a worker's checks that its parent is still running
 
 
 def each_here(
@@ -56,13 +55,7 @@ def _n_cores() -> int:
 
 @contextmanager
 def threads_limited(n_threads: int | None) -> Iterator[None]:
-    """Fix the threads of libraries that are loaded already, and set them back.
-
-    >>> import torch
-    >>> with threads_limited(1):
-    ...     torch.get_num_threads()
-    1
-    """
+    """Fix the threads of libraries that are loaded already, and set them back."""
     if n_threads is None:
         yield
         return
@@ -135,13 +128,13 @@ def _in_processes(
 
 
 def _exit_codes(error: BrokenProcessPool) -> str | None:
-    """How a worker that died did so, such as ``SIGKILL(-9)``; None if it did not die."""
+    """Exit code of a worker that died, such as ``SIGKILL(-9)``; None if it did not die."""
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
     if not isinstance(error, TerminatedWorkerError):
         return None
     codes = re.search(r"exit codes of the workers are \{(.*)\}", str(error))
-    return codes[1] if codes else "without a word"
+    return codes[1] if codes else "exit code unknown"
 
 
 class _Worker:
@@ -173,7 +166,7 @@ class _Worker:
 
 @contextmanager
 def _ending() -> Iterator[list[_Worker]]:
-    """A list for the workers that are started; none is left behind, whatever happens."""
+    """A list for the workers that are started, all of which are ended with the block."""
     alive: list[_Worker] = []
     try:
         yield alive
@@ -187,10 +180,7 @@ def _ending() -> Iterator[list[_Worker]]:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Delay Ctrl-C, which a terminal sends to all its processes: workers that are started meanwhile never get it.
-
-    This process gets it afterwards, also where the system hands it to another thread.
-    """
+    """Delay Ctrl-C, so that workers that are started meanwhile do not get it; this process gets it afterwards."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -211,7 +201,7 @@ def _interrupts_held() -> Iterator[None]:
 
 
 def _end_with(parent: int) -> None:
-    """In a worker: end when the process that gives it work is gone, however that went."""
+    """In a worker: exit when the parent process has ended."""
 
     def watch() -> None:
         while os.getppid() == parent:

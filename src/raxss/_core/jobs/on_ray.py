@@ -2,9 +2,9 @@
 
     task, items -> one Ray task an item, so many at once -> (position, result or Failure)
 
-A cluster that is given is used and left running. Without one, Ray is started on this machine: listening on the
-loopback address alone, with a token, without usage reports and dashboard, its files in a folder of its own; and it
-is stopped again. Ray is imported here and nowhere else, after the variables that it reads have been set.
+A cluster that is given is used and left running. Without one, Ray is started on this machine: on the loopback
+address alone, with a token, without usage reports and dashboard, its files in a folder of its own; and
+stopped again. Ray is imported here and nowhere else, after the variables that it reads have been set.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def check_ray(address: str | None) -> None:
 
 
 def _check_fits(ray: Any, n_cores: int) -> None:
-    """Ray waits for ever for a machine that is large enough."""
+    """Raise if no machine has so many cores: Ray would wait for ever for one that has."""
     largest = max((int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]), default=0)
     if largest < n_cores:
         raise ConfigError(
@@ -103,7 +103,7 @@ def _run(task: Task[Item, Result], item: Item) -> Result | Failure:  # Ray takes
 
 
 def _result_of(ray: Any, done: Any, retries: int) -> Any:
-    """What the worker sent; or why there is nothing."""
+    """The result of a task, or a Failure."""
     try:
         return ray.get(done)
     except ray.exceptions.RayTaskError as error:  # the worker could not read the item, or write the result
@@ -114,14 +114,14 @@ def _result_of(ray: Any, done: Any, retries: int) -> Any:
         return failure_of(error)
 
 
-# Coming and going ---------------------------------------------------------------------------------------------
+# Connection to a cluster --------------------------------------------------------------------------------------
 
 
 @contextmanager
 def _connected(
     address: str | None, n_workers: int | None, n_threads: int | None, retries: int
 ) -> Iterator[Any]:
-    """Ray, connected to the cluster that was given, or to one that ends with this block."""
+    """Ray, connected to the cluster at the address, or to one that is stopped at the end of the block."""
     with ExitStack() as undo:
         settings = {**QUIET, ONLY_HERE: "1"} if address else _settings_here(n_threads, retries)
         undo.enter_context(_environment(settings))
@@ -144,7 +144,7 @@ def _connected(
 
 
 def _settings_here(n_threads: int | None, retries: int) -> dict[str, str]:
-    """What the processes of a cluster of this machine are started with."""
+    """Environment variables of a cluster on this machine."""
     has_token = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
     token = {} if has_token else {"RAY_AUTH_TOKEN": _token()}
     return {
@@ -160,7 +160,7 @@ def _settings_here(n_threads: int | None, retries: int) -> dict[str, str]:
 
 @cache
 def _token() -> str:
-    """One a process, held in memory and given to the processes that are started, never written to a file."""
+    """The token of this process, held in memory and given to the processes it starts, never written to a file."""
     return secrets.token_hex(32)
 
 
@@ -175,7 +175,7 @@ def _read_again(*, only_here: bool) -> None:
 
 
 def _short_folder() -> str:
-    """Ray puts sockets below it, and the path of a socket may have 107 bytes."""
+    """A temporary folder with a short path: Ray puts sockets there, whose paths have at most 107 bytes."""
     place = tempfile.gettempdir()
     return tempfile.mkdtemp(
         prefix="raxss-", dir="/tmp" if len(place) > 20 and os.path.isdir("/tmp") else place
@@ -211,7 +211,7 @@ def _connect(ray: Any, address: str, n_threads: int | None) -> None:
 
 
 def _check_usable(address: str) -> None:
-    """Ray itself tries for a quarter of an hour where something else answers, so another process tries first."""
+    """Raise if another process cannot connect: Ray itself tries for 15 minutes where something else answers."""
     command = [sys.executable, "-c", "import ray, sys; ray.init(sys.argv[1], log_to_driver=False)", address]
     try:
         tried = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_TO_CONNECT)
@@ -229,7 +229,7 @@ def _check_usable(address: str) -> None:
 
 
 def _check_answers(address: str) -> None:
-    """Say at once that a machine is not there."""
+    """Raise if an address is malformed, or nothing listens there."""
     if address == "auto":
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")
@@ -250,7 +250,7 @@ def _check_answers(address: str) -> None:
 
 @contextmanager
 def _environment(settings: Mapping[str, str]) -> Iterator[None]:
-    """Variables that this process, and those that it starts, see for a while."""
+    """Environment variables of this process and those that it starts, set for the block."""
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:

@@ -1,9 +1,4 @@
-"""Outcome of one item: its result, or a `Failure`.
-
-    function, item -> attempt -> its result, or a Failure with the reason
-
-A worker runs this, in whichever process or machine it is. Next: local.py and on_ray.py start workers.
-"""
+"""Outcome of one item in a worker: its result, or a `Failure` with the reason."""
 
 from __future__ import annotations
 
@@ -26,68 +21,36 @@ LIBRARIES = ("OMP", "MKL", "OPENBLAS", "NUMBA", "VECLIB", "NUMEXPR")
 
 @dataclass(frozen=True)
 class Failure:
-    """Why an item has no result.
+    """Why an item has no result. It is kept on disk and shown to others: no folders, no source lines."""
 
-    Attributes
-    ----------
-    kind
-        The name of the exception; ``WorkerDied`` where the worker ended without one, more often than was allowed.
-    message
-        Of the exception.
-    details
-        The traceback, a line a call, ``module:line in function``. No folders and no source lines: failures are kept
-        on disk, and shown to others.
-
-    Examples
-    --------
-    >>> attempt(float, "two").kind
-    'ValueError'
-    """
-
-    kind: str
+    kind: str  # name of the exception; DIED where the worker ended without one
     message: str
-    details: str = ""
+    details: str = ""  # the traceback, a line a call: ``module:line in function``
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}" if self.message else self.kind
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """What a worker needs where it runs: the version of raxss, and the folder that all write to."""
-
-    version: str
-    mark: Path | None = None  # a file in the folder
-
-    def problem(self) -> Failure | None:
-        """What is missing here.
-
-        >>> Surroundings(version="0.0.0").problem().kind
-        'OtherVersion'
-        """
-        if self.version != __version__:
-            kind = "OtherVersion"
-            message = (
-                f"a worker has raxss {__version__}, and {self.version} started the work; install the same "
-                "version on every node."
-            )
-        elif self.mark is not None and not self.mark.exists():
-            kind = "FolderNotShared"
-            message = (
-                f"a worker does not see the folder {display_name(self.mark.parent)} that results go to; on a "
-                "cluster it must be on a file system that all nodes share, under the same path. Choose another."
-            )
-        else:
-            return None
-        return Failure(kind, message, details=f"on {platform.node() or 'another machine'}")
-
-
 def attempt(
-    function: Callable[[Item], Result], item: Item, surroundings: Surroundings | None = None
+    function: Callable[[Item], Result], item: Item, *, version: str = __version__, mark: Path | None = None
 ) -> Result | Failure:
-    """Run the function on one item; what it raises becomes a `Failure`, so that the others go on."""
-    if surroundings is not None and (problem := surroundings.problem()) is not None:
-        return problem
+    """Run the function on one item; what it raises becomes a `Failure`, so that the others go on.
+
+    So does another ``version`` of raxss here, and a shared folder without the file ``mark``.
+    """
+    where = f"on {platform.node() or 'another machine'}"
+    if version != __version__:
+        message = (
+            f"a worker has raxss {__version__}, and {version} started the work; install the same version on every "
+            "node."
+        )
+        return Failure("OtherVersion", message, where)
+    if mark is not None and not mark.exists():
+        message = (
+            f"a worker does not see the folder {display_name(mark.parent)} that results go to; on a cluster it "
+            "must be on a file system that all nodes share, under the same path. Choose another."
+        )
+        return Failure("FolderNotShared", message, where)
     try:
         return function(item)
     except (Exception, SystemExit) as error:
@@ -101,7 +64,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def _frames(error: BaseException) -> list[str]:
-    """The calls that led to an exception, and before them those that led to what caused it."""
+    """The traceback of an exception, after those of its causes."""
     chain = [error]
     while (before := chain[-1].__cause__ or chain[-1].__context__) is not None and before not in chain:
         chain.append(before)
@@ -116,7 +79,7 @@ def _frames(error: BaseException) -> list[str]:
 
 
 def died(times: int, how: str) -> Failure:
-    """The worker of an item ended again and again."""
+    """The failure of an item whose worker died too often."""
     often = f"{times} times" if times > 1 else "once"
     return Failure(
         DIED,
@@ -126,11 +89,7 @@ def died(times: int, how: str) -> Failure:
 
 
 def thread_settings(n_threads: int | None) -> dict[str, str]:
-    """Environment variables that fix how many threads each numerical library starts; read when it is loaded.
-
-    >>> thread_settings(2)["OMP_NUM_THREADS"], thread_settings(None)
-    ('2', {})
-    """
+    """Environment variables that fix how many threads each numerical library starts; read when it is loaded."""
     if n_threads is None:
         return {}
     names = [f"{name}_{'MAXIMUM' if name == 'VECLIB' else 'NUM'}_THREADS" for name in LIBRARIES]

@@ -4,8 +4,11 @@
 
 An analysis is a frozen dataclass. Its fields are its settings, which a study file may set in ``[analysis.NAME]``.
 Its method `evaluate` predicts the test series with one fitted model under each of its settings. Everything else has
-a default: which fits are taken, the rows of the tidy table, the tables beside the page, and the page.
-probing.py runs analyses; robustness.py is an example.
+a default: which fits are taken, how they are run, the rows of the tidy table, the tables beside the page, the page.
+
+    DIR/data/, DIR/splits/    as `raxss table` makes them; the same folder may be used for both
+    DIR/<analysis>/cells/     while it runs, one file for each fit with its evaluations; errors
+    DIR/<analysis>/cells.parquet  at the end: all of them, packed
 """
 
 from __future__ import annotations
@@ -13,15 +16,16 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Self, TypeVar
 
 import pandas as pd
 
 from raxss._core.atomic import json_ready, sha256_of
 from raxss.benchmark.analyses.evaluation import EvaluatedRun, Evaluation, FittedModel, Probe
 from raxss.benchmark.evaluation_set import View
+from raxss.benchmark.packed import facts_of, pack_runs
 from raxss.benchmark.pages.files import write_all
 from raxss.benchmark.pages.markdown import (
     TITLES,
@@ -37,7 +41,6 @@ from raxss.benchmark.pages.report import failed_row
 from raxss.benchmark.pages.tidy import (
     as_written,
     compared,
-    corrected,
     difference_row,
     draws_of,
     evaluation_rows,
@@ -52,10 +55,11 @@ from raxss.benchmark.pages.tidy import (
     tidy,
     wide,
 )
-from raxss.benchmark.reading import refuse_unknown
-from raxss.benchmark.statistics import N_RESAMPLES
-from raxss.benchmark.study import Study
-from raxss.benchmark.table import Outcome
+from raxss.benchmark.reading import fields_of, refuse_unknown
+from raxss.benchmark.runs import Run
+from raxss.benchmark.statistics import N_RESAMPLES, corrected
+from raxss.benchmark.study import Study, load_extensions
+from raxss.benchmark.table import HERE, OpenedStudy, Outcome, Work, kept_of, opened, state_of, warn_of_sources
 from raxss.errors import ConfigError, did_you_mean
 
 Frame = pd.DataFrame
@@ -114,7 +118,7 @@ class Analysis:
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
         """From the section ``[analysis.NAME]`` of a study file; lists become tuples."""
-        refuse_unknown(f"[analysis.{cls.name}]", settings, [item.name for item in dataclasses.fields(cls)])
+        refuse_unknown(f"[analysis.{cls.name}]", settings, fields_of(cls))
         return cls(**{name: _frozen(value) for name, value in settings.items()})
 
     def decides(self) -> Mapping[str, Any]:
@@ -130,6 +134,74 @@ class Analysis:
     def evaluate(self, fitted: FittedModel) -> list[Evaluation]:
         """Evaluate one fitted model under every setting; deterministic."""
         raise NotImplementedError(f"analysis {self.name!r} has no method evaluate; write one.")
+
+    # Evaluations of a study
+
+    def run_study(
+        self,
+        study: Study,
+        out: Path | str,
+        *,
+        work: Work = HERE,
+        only: Sequence[str] = (),
+        seeds: Sequence[int] = (),
+        root: Path | str | None = None,
+    ) -> AnalysisOutcome:
+        """Evaluate every fit that is not done yet, and write the page; as `raxss.benchmark.table.run_table`."""
+        study = of_kinds(study, self.kinds, only)
+        with opened(study, out, work, root) as table:
+            names, chosen = study.narrowed(only=only, seeds=seeds)
+            try:
+                table.run(self.name, self.runs(study, table, names, chosen))
+            except KeyboardInterrupt:
+                self._outcome(study, table)  # of what is done so far
+                raise
+            outcome = self._outcome(study, table)
+            pack_runs(table.out / self.name)
+            return outcome
+
+    def list_study(
+        self,
+        study: Study,
+        out: Path | str,
+        *,
+        work: Work = HERE,
+        only: Sequence[str] = (),
+        seeds: Sequence[int] = (),
+        root: Path | str | None = None,
+    ) -> list[tuple[str, str]]:
+        """Every fit of `run_study`, and whether it is done; nothing is written."""
+        study = of_kinds(study, self.kinds, only)
+        with opened(study, out, work, root, read_only=True) as table:
+            runs = self.runs(study, table, *study.narrowed(only=only, seeds=seeds))
+            return [(f"{run}, {len(run.split.train)} training series", state_of(run)) for run in runs]
+
+    def runs(self, study: Study, table: OpenedStudy, names: Sequence[str], seeds: Sequence[int]) -> list[Run]:
+        """Its runs, ordered by seed, dataset, system."""
+        fits = {
+            (view.name, seed): self.fits(view, seed)
+            for seed in seeds
+            for view in dict.fromkeys(view for view, _ in table.rows(names))
+        }
+        return [
+            table.probing(fitted_on, system, seed, importable_probe(probe, study.extensions), self.name)
+            for seed in seeds
+            for view, system in table.rows(names)
+            for fitted_on, probe in fits[view.name, seed]
+        ]
+
+    def _outcome(self, study: Study, table: OpenedStudy) -> AnalysisOutcome:
+        """All evaluations of the whole study that there are, and its page."""
+        kept, errors, n_missing = kept_of(self.runs(study, table, list(study.compared()), study.seeds))
+        found, facts = [run for _, run in kept], [facts_of(run.place) for run, _ in kept]
+        place = table.out / self.name
+        warn_of_sources(facts, place)
+        results = [run.result for run in found]
+        outcome = AnalysisOutcome(results, errors, table.n_run, table.n_failed, n_missing)
+        if not found and not errors:
+            return outcome
+        files, rows = self.write(found, facts=facts, errors=errors, out=place, study_name=study.name)
+        return replace(outcome, files=files, rows=rows)
 
     # Rows, tables and page
 
@@ -220,6 +292,30 @@ class Analysis:
         return write_all(out, self.tables(rows) if len(rows) else {}, plots, page), rows
 
 
+def of_kinds(study: Study, kinds: Sequence[str], only: Iterable[str] = ()) -> Study:
+    """The study with its systems of these kinds; ``only`` may name no other.
+
+    >>> study = Study.from_toml('systems = ["sss", "rocket", "gru"]\\n[dataset]\\ndata = "synthetic"')
+    >>> of_kinds(study, ["windows"]).systems, of_kinds(study, []).systems
+    (('sss',), ('sss', 'rocket', 'gru'))
+    """
+    load_extensions(study.extensions)
+    compared = study.compared()
+    names = tuple(name for name, system in compared.items() if not kinds or system.kind in kinds)
+    for name in only:
+        if name in compared and name not in names:
+            raise ConfigError(
+                f"system {name!r} gives windows no weights of their own, which this analysis needs. Systems of the "
+                f"study that do: {', '.join(names) or 'none'}."
+            )
+    if not names:
+        raise ConfigError(
+            f"none of the study's systems ({', '.join(compared)}) gives windows weights. Add one that does, such "
+            "as 'recommended' or 'sss'."
+        )
+    return replace(study, systems=names)
+
+
 def in_words(settings: Mapping[str, Any]) -> str:
     """Settings as text.
 
@@ -261,17 +357,6 @@ def _frozen(value: Any) -> Any:
 # Analyses by name ---------------------------------------------------------------------------------------------
 
 
-@runtime_checkable
-class RunsItself(Protocol):
-    """An analysis that fits models itself; options are those of `raxss.benchmark.analyses.probing.run_analysis`."""
-
-    def run_study(self, study: Study, out: Path | str, **options: Any) -> AnalysisOutcome:
-        """Run it as far as it is not done yet, and write its page."""
-
-    def list_study(self, study: Study, out: Path | str, **options: Any) -> list[tuple[str, str]]:
-        """Its fits, and whether each is done."""
-
-
 @dataclass(frozen=True, eq=False)
 class AnalysisOutcome(Outcome):
     """Results of an analysis; ``rows`` is the tidy table that its page was made from."""
@@ -303,13 +388,7 @@ def register_analysis(name: str) -> Callable[[Kind], Kind]:
 
 
 def find_analysis(name: str) -> type[Analysis]:
-    """The class of a registered analysis.
-
-    >>> find_analysis("reweihgting")
-    Traceback (most recent call last):
-    ...
-    raxss.errors.ConfigError: there is no analysis 'reweihgting'... For one of your own see register_analysis.
-    """
+    """The class of a registered analysis."""
     if name not in ANALYSES:
         raise ConfigError(
             f"there is no analysis {name!r}{did_you_mean(name, sorted(ANALYSES))} For one of your own see "

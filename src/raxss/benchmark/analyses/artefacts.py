@@ -37,14 +37,7 @@ Artefact = Callable[..., Floats]
 
 
 def drift(stretch: Floats, deviation: Floats, *, rate: float, generator: np.random.Generator) -> Floats:
-    """A slow wave: from the signal up or down to `DRIFT` deviations and back, once.
-
-    Examples
-    --------
-    >>> still = np.zeros((1, 4))
-    >>> abs(drift(still, np.array([[2.0]]), rate=100.0, generator=np.random.default_rng(0)))
-    array([[ 0.,  5., 10.,  5.]])
-    """
+    """A slow wave: from the signal up or down to `DRIFT` deviations and back, once."""
     n = stretch.shape[1]
     wave = (1 - np.cos(2 * np.pi * np.arange(n) / n)) / 2
     return stretch + _sign(generator) * DRIFT * deviation * wave
@@ -54,13 +47,6 @@ def line_noise(stretch: Floats, deviation: Floats, *, rate: float, generator: np
     """A sine of 50 Hz and `LINE` deviations, at a random phase.
 
     Series with fewer than 125 samples a second cannot hold it, and get one of 2.5 samples a cycle.
-
-    Examples
-    --------
-    >>> still = np.zeros((1, 200))
-    >>> hum = line_noise(still, np.array([[1.0]]), rate=200.0, generator=np.random.default_rng(0))
-    >>> np.flatnonzero(abs(np.fft.rfft(hum[0])) > 1), round(float(hum.std()), 3)  # hertz, and 2 / sqrt(2)
-    (array([50]), 1.414)
     """
     hertz = min(LINE_HERTZ, rate / SLOWEST_FOR_LINE)
     phase = generator.uniform(0, 2 * np.pi)
@@ -69,26 +55,13 @@ def line_noise(stretch: Floats, deviation: Floats, *, rate: float, generator: np
 
 
 def pops(stretch: Floats, deviation: Floats, *, rate: float, generator: np.random.Generator) -> Floats:
-    """A step of `POP` deviations, up or down, that decays.
-
-    Examples
-    --------
-    >>> still = np.zeros((1, 4))
-    >>> abs(pops(still, np.array([[1.0]]), rate=100.0, generator=np.random.default_rng(0))).round(3)
-    array([[8.   , 2.943, 1.083, 0.398]])
-    """
+    """A step of `POP` deviations, up or down, that decays."""
     n = stretch.shape[1]
     return stretch + _sign(generator) * POP * deviation * np.exp(-DECAY * np.arange(n) / n)
 
 
 def dropouts(stretch: Floats, deviation: Floats, *, rate: float, generator: np.random.Generator) -> Floats:
-    """The first value, held to the end.
-
-    Examples
-    --------
-    >>> dropouts(np.array([[3.0, 1.0, 4.0]]), np.array([[1.0]]), rate=1.0, generator=np.random.default_rng(0))
-    array([[3., 3., 3.]])
-    """
+    """The first value, held to the end."""
     return np.repeat(stretch[:, :1], stretch.shape[1], axis=1)
 
 
@@ -114,13 +87,6 @@ def spoiled(series: Series, kind: str, share: float) -> Series:
 
     Stretches of 0.2 to 2 s lie at random places, one after the other at the closest; the last that is drawn is cut
     so that the share is met to the sample.
-
-    Examples
-    --------
-    >>> clean = Series(np.sin(np.arange(1000.0)), rate=100.0, name="a")
-    >>> changed = spoiled(clean, "dropouts", 0.2).samples != clean.samples
-    >>> round(float(changed.mean()), 2)  # the first sample of a flat stretch is as it was
-    0.2
     """
     one_of("the kind of an artefact", kind, (*ARTEFACTS, MIXED))
     _check_share("of samples to spoil", share)
@@ -138,14 +104,7 @@ def spoiled(series: Series, kind: str, share: float) -> Series:
 def stretches(
     n_samples: int, *, share: float, rate: float, generator: np.random.Generator
 ) -> list[tuple[int, int]]:
-    """Random stretches without overlap that cover a share of the samples, in the order of time.
-
-    Examples
-    --------
-    >>> found = stretches(1000, share=0.35, rate=100.0, generator=np.random.default_rng(0))
-    >>> found[0], sum(last - first for first, last in found)
-    ((353, 488), 350)
-    """
+    """Random stretches without overlap that cover a share of the samples, in the order of time."""
     n_left = round(share * n_samples)
     lengths: list[int] = []
     while n_left > 0:
@@ -160,15 +119,7 @@ def stretches(
 
 
 def noisy(series: Series, decibels: float) -> Series:
-    """A series in white noise whose power is ``decibels`` below its own, variate by variate.
-
-    Examples
-    --------
-    >>> clean = Series(np.sin(np.arange(10_000.0)), name="a")
-    >>> added = noisy(clean, 10).samples - clean.samples
-    >>> round(float(clean.samples.var() / added.var()), 1)
-    10.2
-    """
+    """A series in white noise whose power is ``decibels`` below its own, variate by variate."""
     samples = _as_floats(series)
     generator = generator_of(series.name, "noise", decibels)
     noise = generator.normal(size=samples.shape) * _deviation(samples) * 10 ** (-decibels / 20)
@@ -176,14 +127,7 @@ def noisy(series: Series, decibels: float) -> Series:
 
 
 def shortened(series: Series, share: float, *, at_least: int) -> Series:
-    """A random part of a series: a share of its length, but ``at_least`` so many samples if it has them.
-
-    Examples
-    --------
-    >>> clean = Series(np.arange(1000.0), name="a")
-    >>> shortened(clean, 0.1, at_least=64).n_samples, shortened(clean, 0.1, at_least=256).n_samples
-    (100, 256)
-    """
+    """A random part of a series: a share of its length, but ``at_least`` so many samples if it has them."""
     _check_share("of a series to keep", share)
     n_kept = min(max(round(share * series.n_samples), at_least, 1), series.n_samples)
     generator = generator_of(series.name, "shortened", share)

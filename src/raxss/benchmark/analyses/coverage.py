@@ -43,19 +43,7 @@ ALPHAS = (0.05, 0.1, 0.2)
 
 
 def calibrated_otherwise(prediction: Prediction, calibration: Calibration | None, level: str) -> Prediction:
-    """A prediction of an uncalibrated model, with a calibration of windows or of series.
-
-    Examples
-    --------
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic()
-    >>> model = RAxSSClassifier(window_length=128, stride=64, max_epochs=1, random_state=0, device="cpu")
-    >>> model = model.set_params(calibration="temperature").fit(series[:30], validation=series[30:])
-    >>> expected = model.predict_proba(series[:1])[0]
-    >>> (plain,) = model.set_params(calibration="none").predictor().predictions(list(series[:1]))
-    >>> bool(np.allclose(calibrated_otherwise(plain, model.calibration_, "window").probability, expected))
-    True
-    """
+    """A prediction of an uncalibrated model, with a calibration of windows or of series."""
     parts = prediction.aggregation
     if parts.smoothing > 0:
         raise ConfigError(f"smoothing is {parts.smoothing}; other calibrations can be tried where it is 0.")

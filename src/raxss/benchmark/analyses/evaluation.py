@@ -27,24 +27,14 @@ FORMAT = "raxss probe 1"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FittedModel:
-    """A fitted model and the series to evaluate it on.
-
-    Attributes
-    ----------
-    test
-        Without labels.
-    validation
-        With labels; empty if it has one class only.
-    window_length
-        Of the study, in samples; a system may have its own.
-    """
+    """A fitted model and the series to evaluate it on."""
 
     model: Any
-    test: SeriesCollection
-    validation: SeriesCollection
+    test: SeriesCollection  # without labels
+    validation: SeriesCollection  # with labels; empty if it has one class only
     positive: Any = None
     f1_classes: Sequence[Any] = ()
-    window_length: int = 1
+    window_length: int = 1  # of the study, in samples; a system may have its own
 
     def validation_score(self, probabilities: NDArray[np.float64]) -> dict[str, float]:
         """Metrics of probabilities of the validation series."""
@@ -55,24 +45,12 @@ class FittedModel:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Evaluation:
-    """Predictions of a model under one setting.
+    """Predictions of a model under one setting."""
 
-    Attributes
-    ----------
-    settings
-        By name: ``{"kind": "drift", "level": 0.1, "weights": "own"}``.
-    probabilities
-        ``(n_test, C)``.
-    validation
-        Metrics of the validation series, if they were evaluated.
-    values
-        Name -> ``(n_test,)``, other results of each test series.
-    """
-
-    settings: Mapping[str, Any]
-    probabilities: NDArray[np.float64]
-    validation: Mapping[str, float] = field(default_factory=dict)
-    values: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    settings: Mapping[str, Any]  # {"kind": "drift", "level": 0.1, "weights": "own"}
+    probabilities: NDArray[np.float64]  # (n_test, C)
+    validation: Mapping[str, float] = field(default_factory=dict)  # metrics of the validation series
+    values: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)  # (n_test,), other results
 
 
 class Probe(Protocol):
@@ -87,21 +65,7 @@ class Probe(Protocol):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EvaluatedRun:
-    """A run with its evaluations; ``result`` is that of the model as fitted, on the unchanged test series.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> result = RunResult(dataset="toy", system="sss", seed=1, config_hash="ab12", classes=("a", "b"),
-    ...                    positive="b", names=("s1",), labels=("a",), groups=("g1",),
-    ...                    probabilities=np.array([[0.9, 0.1]]))
-    >>> run = EvaluatedRun(result=result, evaluations=(
-    ...     Evaluation(settings={"kind": "noise", "level": 10}, probabilities=np.array([[0.6, 0.4]])),))
-    >>> place = Path(tempfile.mkdtemp()) / "run.json"
-    >>> run.write(place)
-    >>> EvaluatedRun.read(place).as_result(0, "in noise").probabilities
-    array([[0.6, 0.4]])
-    """
+    """A run with its evaluations; ``result`` is that of the model as fitted, on the unchanged test series."""
 
     result: RunResult
     evaluations: tuple[Evaluation, ...]

@@ -12,8 +12,10 @@ An interrupted run resumes with the next series.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,7 +35,7 @@ from raxss.benchmark.result import RunResult
 from raxss.benchmark.runs import Run, fit_run, plan_run
 from raxss.benchmark.study import Study, load_extensions
 from raxss.benchmark.systems import System
-from raxss.benchmark.table import OpenedStudy, Work, listed, opened
+from raxss.benchmark.table import HERE, OpenedStudy, Work, opened
 from raxss.errors import ConfigError
 from raxss.estimator.classifier import RAxSSClassifier
 from raxss.explain.faithfulness.deletion import N_RANDOM, N_STEPS
@@ -43,13 +45,7 @@ from raxss.method.window_scorer import pick_device
 
 
 def subject_of(model: Any) -> ModelAdapter:
-    """Adapter of a fitted model for probes.
-
-    >>> subject_of(42)
-    Traceback (most recent call last):
-    ...
-    raxss.errors.ConfigError: a int shows no windows with weights, so there is no explanation to ask about. ...
-    """
+    """Adapter of a fitted model for probes."""
     if isinstance(model, RAxSSClassifier):
         return model.model_adapter()
     if isinstance(model, MILClassifier):
@@ -74,21 +70,6 @@ class Faithfulness(Analysis):
     controls
         Whether planted motifs and random weights are probed too.
 
-    Examples
-    --------
-    >>> import tempfile
-    >>> study = Study.from_toml('''
-    ... systems = ["sss"]
-    ... seeds = [1]
-    ... training = { max_epochs = 1 }
-    ... [dataset]
-    ... data = "synthetic"
-    ... windows = { window_length = 256, stride = 128 }
-    ... ''')
-    >>> analysis = Faithfulness(n_series=2, probes=("stability",), controls=False)
-    >>> outcome = analysis.run_study(study, tempfile.mkdtemp(), work=Work(device="cpu"))
-    >>> [page.name for page in outcome.files]
-    ['README.md']
     """
 
     title: ClassVar[str] = "how far can the explanations be trusted?"
@@ -116,24 +97,21 @@ class Faithfulness(Analysis):
         study: Study,
         out: Path | str,
         *,
-        work: Work,
+        work: Work = HERE,
         only: Sequence[str] = (),
         seeds: Sequence[int] = (),
         root: Path | str | None = None,
     ) -> AnalysisOutcome:
         """Refit one seed of each system, the first by default, probe it on its test series, and write the pages."""
-        seed = _one_seed(study, work, seeds)
+        seed, study = _one_seed(study, work, seeds), _narrowed(study, only)
         if (Path(out) / "results.csv").exists():
             raise ConfigError(
                 f"{Path(out).name!r} has the table of a study, whose page would be replaced. Choose another folder."
             )
-        load_extensions(study.extensions)
-        names = _names(study, only)
         pages, rows, results, n_run = [], [], [], 0
-        with opened(replace(study, systems=tuple(names)), out, work, root) as table:
-            for view, systems in _by_view(table, names):
+        with opened(study, out, work, root) as table:
+            for view, fits in self._fits(study, table, seed, work.device):
                 home = table.out / slug(view.name)
-                fits = [_Fit.of(study, view, item, seed, home, self.plan, work.device) for item in systems]
                 n_run += sum(not fit.place.exists() for fit in fits)
                 found = {fit.run.system.name: fit.parts() for fit in fits}
                 results += [fit.result(found[fit.run.system.name]) for fit in fits]
@@ -153,22 +131,24 @@ class Faithfulness(Analysis):
         study: Study,
         out: Path | str,
         *,
-        work: Work,
+        work: Work = HERE,
         only: Sequence[str] = (),
         seeds: Sequence[int] = (),
         root: Path | str | None = None,
     ) -> list[tuple[str, str]]:
         """The fits of `run_study`, and whether each is done."""
-        seed = _one_seed(study, work, seeds)
-        load_extensions(study.extensions)
-        names = _names(study, only)
-        with listed(replace(study, systems=tuple(names)), out, work, root) as table:
-            fits = [
-                _Fit.of(study, view, system, seed, table.out / slug(view.name), self.plan, work.device)
-                for view, systems in _by_view(table, names)
-                for system in systems
-            ]
+        seed, study = _one_seed(study, work, seeds), _narrowed(study, only)
+        with opened(study, out, work, root, read_only=True) as table:
+            fits = [fit for _, some in self._fits(study, table, seed, work.device) for fit in some]
             return [(str(fit.run), "done" if fit.place.exists() else "to do") for fit in fits]
+
+    def _fits(
+        self, study: Study, table: OpenedStudy, seed: int, device: str
+    ) -> Iterator[tuple[View, list[_Fit]]]:
+        """The fits of each dataset."""
+        for view, rows in itertools.groupby(table.rows(), key=itemgetter(0)):
+            home = table.out / slug(view.name)
+            yield view, [_Fit.of(study, view, system, seed, home, self.plan, device) for _, system in rows]
 
 
 def _one_seed(study: Study, work: Work, seeds: Sequence[int]) -> int:
@@ -184,23 +164,17 @@ def _one_seed(study: Study, work: Work, seeds: Sequence[int]) -> int:
     return chosen[0]
 
 
-def _by_view(table: OpenedStudy, names: Sequence[str]) -> Iterator[tuple[View, list[System]]]:
-    rows = table.rows(names)
-    for view in dict.fromkeys(view for view, _ in rows):
-        yield view, [system for of, system in rows if of is view]
-
-
-def _names(study: Study, systems: Iterable[str]) -> list[str]:
-    compared = study.compared()
-    able = [name for name, item in compared.items() if item.kind in Faithfulness.kinds]
-    chosen = list(systems) or able
-    for name in chosen:
+def _narrowed(study: Study, names: Sequence[str]) -> Study:
+    """The study with these systems, by default all whose explanations can be probed."""
+    load_extensions(study.extensions)
+    able = [name for name, item in study.compared().items() if item.kind in Faithfulness.kinds]
+    for name in names:
         if name not in able:
             raise ConfigError(
                 f"system {name!r} is not among those of the study that weigh or pool windows: "
                 f"{', '.join(able) or 'none'}. Name some of these."
             )
-    return chosen
+    return replace(study, systems=tuple(names or able))
 
 
 def seed_of(study: Study, fold: int) -> int:

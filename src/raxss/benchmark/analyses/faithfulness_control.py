@@ -40,11 +40,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def planted_series(*, seed: int = 69421) -> MotifCollection:
-    """Series of 15 to 25 s, every other with motifs of 1.28 s; they cover a third of it.
-
-    >>> planted_series().series
-    SeriesCollection(64 series of ... samples, labels: motif 32, noise 32)
-    """
+    """Series of 15 to 25 s, every other with motifs of 1.28 s; they cover a third of it."""
     return make_motif_series(N_TRAINING + N_HELD, n_samples=(1500, 2500), motif_length=128, seed=seed)
 
 

@@ -27,15 +27,14 @@ from raxss.benchmark.evaluation_set import slug
 from raxss.benchmark.pages.figures import open_axes, png
 from raxss.benchmark.pages.files import csv_of, write_all
 from raxss.benchmark.pages.markdown import NONE, Markdown, plain, render, render_html, table
-from raxss.benchmark.pages.tidy import tidy, wide
+from raxss.benchmark.pages.tidy import part, tidy, wide
 from raxss.errors import join_names
 from raxss.explain.faithfulness import verdict
 from raxss.explain.faithfulness.deletion import DIRECTIONS, GRADIENT, OCCLUSION, ORDERS, RANDOM
 from raxss.explain.faithfulness.measures import mean_curves, measures_of, missing_orders, summarised
 from raxss.explain.faithfulness.perturbation import BASELINES
-from raxss.explain.faithfulness.report_verdict import PAGE
 from raxss.explain.faithfulness.running import Parts
-from raxss.explain.faithfulness.verdict import Statement, statements
+from raxss.explain.faithfulness.verdict import PAGE, Statement, statements
 
 Frame = pd.DataFrame
 COLOURS = {
@@ -83,31 +82,33 @@ def write_faithfulness(
     everyone = {**found, **controls}
     tables = tables_of(rows_of(everyone))
     judged = {
-        name: statements(
-            tables["summary"][tables["summary"]["model"] == name], n_classes=len(parts.about["classes"])
-        )
+        name: statements(part(tables["summary"], model=name), n_classes=len(parts.about["classes"]))
         for name, parts in everyone.items()
     }
     verdicts = {name: verdict(some) for name, some in judged.items()}
     rows = [{"model": name, **asdict(item)} for name, some in judged.items() for item in some]
     tables["statements"] = pd.DataFrame(rows)
     files: dict[str, bytes] = {}
+    pictures: dict[str, list[str]] = {}
     models = []
     for name, parts in found.items():
-        own = {key: entry[entry["model"] == name] if len(entry) else entry for key, entry in tables.items()}
+        own = {key: part(entry, model=name) if len(entry) else entry for key, entry in tables.items()}
         plots = _plots(own)
         places = {key: f"plots/{slug(name)}-{key}.png" for key in plots}
         files |= {places[key]: plots[key] for key in plots}
+        pictures[name] = [base64.b64encode(content).decode() for content in plots.values()]
         models.append(_model(name, parts, own, judged[name], verdicts[name], places))
     page = render(
         "faithfulness.md.j2",
         title=title,
         models=models,
-        verdicts=_verdict_table(verdicts, controls),
+        verdicts=table(
+            ["system", "verdict", "why"],
+            [[f"{name} (control)" if name in controls else name, *said] for name, said in verdicts.items()],
+        ),
         claims=_claims(judged),
         rules=_rules(judged),
         has_controls=bool(controls),
-        n_series={name: len(parts.series) for name, parts in found.items()},
     )
     reported = {
         name: {"verdict": word, "why": why, "said": [[item.holds, item.said] for item in judged[name]]}
@@ -115,14 +116,6 @@ def write_faithfulness(
     }
     about = {name: parts.about for name, parts in everyone.items()}
     write_json(out / "verdict.json", {"verdicts": reported, "about": json_ready(about)})
-    pictures = {
-        name: [
-            base64.b64encode(files[place]).decode()
-            for place in files
-            if place.startswith(f"plots/{slug(name)}-")
-        ]
-        for name in found
-    }
     html = render_html(
         "faithfulness.html.j2", title=title, verdicts=reported, probed=found, pictures=pictures, marks=MARKS
     )
@@ -243,14 +236,6 @@ def _known_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Markdow
     return table(header, known) if known else None
 
 
-def _verdict_table(verdicts: Mapping[str, tuple[str, str]], controls: Mapping[str, Parts]) -> Markdown:
-    rows = [
-        [f"{name} (control)" if name in controls else name, word, why]
-        for name, (word, why) in verdicts.items()
-    ]
-    return table(["system", "verdict", "why"], rows)
-
-
 def _claims(judged: Mapping[str, Sequence[Statement]]) -> Markdown:
     """A row for each claim, a column for each model."""
     claims = list(dict.fromkeys(item.claim for some in judged.values() for item in some))
@@ -288,7 +273,7 @@ def _model(
     places: Mapping[str, str],
 ) -> dict[str, Any]:
     summary = tables["summary"]
-    found = summary[summary["measure"] == "gradient found"]
+    found = part(summary, measure="gradient found")
     return {
         "name": name,
         "verdict": given[0],
@@ -299,7 +284,11 @@ def _model(
         "missing": [f"There is no order by {order}: {why}." for order, why in missing_orders(parts).items()],
         "gradients": [
             f"Integrated gradients add up to {_number(row, 2)} of the change in score (stand-in: {row['of']})"
-            + (": layers without a slope decide, so their order means little." if off(row["mean"]) else ".")
+            + (
+                ": layers without a slope decide, so their order means little."
+                if abs(row["mean"] - 1) > FAR_FROM_COMPLETE
+                else "."
+            )
             for row in found.to_dict("records")
             if not np.isnan(row["mean"])
         ],
@@ -312,26 +301,14 @@ def _model(
     }
 
 
-def off(share: float) -> bool:
-    """Whether attributions that should add up to 1 are far from it.
-
-    >>> off(0.95), off(0.2)
-    (False, True)
-    """
-    return abs(share - 1) > FAR_FROM_COMPLETE
-
-
 def _held(features: Frame) -> Markdown | None:
     """R² of each property from the features that are compared, and from those of the scrambled network."""
-    own = features[features["layer"] == "features"]
+    own = part(features, layer="features")
     if own.empty:
         return None
-    rows = []
-    for name in own["property"].unique():
-        of = own[own["property"] == name].set_index("network")["r2"]
-        rows.append(
-            [name, *(f"{of.get(item, np.nan):.2f}".replace("-", "−") for item in ("fitted", "scrambled"))]
-        )
+    found = wide(own, ["property"], columns="network", values=["r2"])
+    found = found.reindex(columns=["property", "fittedr2", "scrambledr2"])
+    rows = [[name, *(f"{r2:.2f}".replace("-", "−") for r2 in values)] for name, *values in found.to_numpy()]
     return table(["what", "fitted network", "scrambled network"], rows)
 
 
@@ -339,10 +316,9 @@ def _held(features: Frame) -> Markdown | None:
 
 
 def _plots(tables: Mapping[str, Frame]) -> dict[str, bytes]:
-    network = tables["summary"][tables["summary"]["probe"] == "network"]
     drawn = {
         "deletion": (plot_curves, tables["curves"]),
-        "network": (plot_cascade, network),
+        "network": (plot_cascade, part(tables["summary"], probe="network")),
         "features": (plot_held, tables["features"]),
     }
     return {name: png(plot, data) for name, (plot, data) in drawn.items() if len(data)}
@@ -354,9 +330,9 @@ def plot_curves(curves: Frame) -> Axes:
     panels = figure.subplots(len(BASELINES), len(DIRECTIONS), sharey=True, squeeze=False)
     for row, stand_in in zip(panels, BASELINES, strict=True):
         for ax, direction in zip(row, DIRECTIONS, strict=True):
-            here = curves[(curves["stand_in"] == stand_in) & (curves["direction"] == direction)]
+            here = part(curves, stand_in=stand_in, direction=direction)
             for order in (item for item in ORDERS if item in set(here["order"])):
-                own = here[here["order"] == order].sort_values("step")
+                own = part(here, order=order).sort_values("step")
                 dashed = order in (OCCLUSION, GRADIENT, RANDOM)
                 ax.plot(own["seconds"], own["score"], "--" if dashed else "-", color=COLOURS[order], lw=1.5,
                         label="at random" if order == RANDOM else f"by {order}")  # fmt: skip
@@ -382,13 +358,9 @@ def plot_curves(curves: Frame) -> Axes:
 def plot_cascade(network: Frame) -> Axes:
     """How alike evidence stays while layers are scrambled from the top down."""
     ax: Axes = Figure(figsize=(5.5, 3.4), layout="constrained").subplots()
-    shown = {
-        "rank_correlation": "contribution",
-        "posterior_correlation": "posterior",
-        "weight_correlation": "weight",
-    }
-    for measure, name in shown.items():
-        own = network[network["measure"] == measure]
+    shown = {"rank": "contribution", "posterior": "posterior", "weight": "weight"}
+    for correlation, name in shown.items():
+        own = part(network, measure=f"{correlation}_correlation")
         own = own.assign(step=own["of"].str.removeprefix("step ").astype(int)).sort_values("step")
         if own["mean"].isna().all():
             continue
@@ -407,28 +379,20 @@ def plot_cascade(network: Frame) -> Axes:
 
 def plot_held(features: Frame) -> Axes:
     """R² of each property from each layer of the fitted network."""
-    own = features[features["network"] == "fitted"]
-    wide = own.pivot_table(index="layer", columns="property", values="r2", sort=False, aggfunc="first")
-    figure = Figure(figsize=(1.6 + 0.75 * wide.shape[1], 1.4 + 0.3 * wide.shape[0]), layout="constrained")
+    own = part(features, network="fitted")
+    held = own.pivot_table(index="layer", columns="property", values="r2", sort=False, aggfunc="first")
+    n_layers, n_properties = held.shape
+    figure = Figure(figsize=(1.6 + 0.75 * n_properties, 1.4 + 0.3 * n_layers), layout="constrained")
     ax: Axes = figure.subplots()
-    image = ax.imshow(wide.to_numpy(dtype=float), vmin=0, vmax=1, cmap="viridis", aspect="auto")
-    ax.set_xticks(
-        range(wide.shape[1]), [str(entry) for entry in wide.columns], rotation=35, ha="right", fontsize=7.5
-    )
-    ax.set_yticks(range(wide.shape[0]), [str(item) for item in wide.index], fontsize=7.5)
+    image = ax.imshow(held.to_numpy(dtype=float), vmin=0, vmax=1, cmap="viridis", aspect="auto")
+    ax.set_xticks(range(n_properties), list(map(str, held.columns)), rotation=35, ha="right", fontsize=7.5)
+    ax.set_yticks(range(n_layers), list(map(str, held.index)), fontsize=7.5)
     for label in (*ax.get_xticklabels(), *ax.get_yticklabels()):
         label.set_parse_math(False)  # names are not formulas
-    for (row, column), value in np.ndenumerate(wide.to_numpy(dtype=float)):
+    for (row, column), value in np.ndenumerate(held.to_numpy(dtype=float)):
         if np.isfinite(value):
-            colour = "black" if value > 0.6 else "white"
-            ax.text(
-                column,
-                row,
-                f"{value:.2f}".replace("-", "−"),
-                ha="center",
-                va="center",
-                fontsize=6.5,
-                color=colour,
-            )
+            style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 6.5}
+            style["color"] = "black" if value > 0.6 else "white"
+            ax.text(column, row, f"{value:.2f}".replace("-", "−"), **style)
     figure.colorbar(image, ax=ax, label="R²")
     return ax

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from raxss.benchmark.baselines.common import require_finite
 from raxss.benchmark.baselines.mil import BagNetwork, MILClassifier
 from raxss.data.series import Series
-from raxss.explain.faithfulness.distinct_windows import distinct_windows, portions
 from raxss.explain.faithfulness.model_adapter import (
     GradientAttribution,
     WindowAttribution,
@@ -32,6 +31,7 @@ from raxss.explain.faithfulness.model_adapter import (
     in_portions,
     layer_outputs,
 )
+from raxss.explain.faithfulness.perturbed_series import distinct_windows, portions
 from raxss.method.aggregation import posteriors_of
 from raxss.method.backbones.protocol import features_of
 from raxss.method.window_scorer import exact_arithmetic, pick_device
@@ -43,18 +43,7 @@ logger = logging.getLogger("raxss")
 
 @dataclass(frozen=True, eq=False)
 class MILModelAdapter:
-    """A fitted `MILClassifier` with the interface of a model adapter.
-
-    Examples
-    --------
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic(8)
-    >>> model = MILClassifier("attention", window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> attribution = next(MILModelAdapter(model).attributions([series[0]]))
-    >>> bool(np.isclose(attribution.weights.sum(), 1)), bool(
-    ...     np.allclose(attribution.probability, model.predict_proba([series[0]])[0], atol=1e-6))
-    (True, True)
-    """
+    """A fitted `MILClassifier` with the interface of a model adapter."""
 
     model: MILClassifier
 

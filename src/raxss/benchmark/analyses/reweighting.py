@@ -161,17 +161,7 @@ def reweigh(
 def reweighted(
     model: RAxSSClassifier, X: Any, cross: Cross, *, positive: Any = None
 ) -> NDArray[np.float64]:  # (n_settings, n_series, C)
-    """The probabilities of `reweigh` alone, settings in the order of ``cross.rows()``.
-
-    Examples
-    --------
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic()
-    >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
-    >>> cross = Cross(spaces=["signal"], exclusions=[0], temperatures=[0.1], smoothings=[0.0])
-    >>> reweighted(model, series[:3], cross).shape, len(cross.rows())
-    ((9, 3, 2), 9)
-    """
+    """The probabilities of `reweigh` alone, settings in the order of ``cross.rows()``."""
     predictor = model.predictor()
     gated = needs_gate(model, cross.weightings)
     classes = model.classes_.tolist()
@@ -193,17 +183,7 @@ def reweighted(
 def weighed(
     model: RAxSSClassifier, X: Any, weightings: Sequence[str]
 ) -> NDArray[np.float64]:  # (n_weightings, n_series, C)
-    """Series probabilities under several weightings, all else as the model stands, from one pass of the network.
-
-    Examples
-    --------
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic()
-    >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
-    >>> own, uniform = weighed(model, series[:3], ["support", "uniform"])
-    >>> bool(np.allclose(own, model.predict_proba(series[:3])))
-    True
-    """
+    """Series probabilities under several weightings, all else as the model stands, from one pass of the network."""
     predictor = model.predictor()
     gated = needs_gate(model, weightings)
     space, exclusion = predictor.retrieval.space, predictor.retrieval.exclusion
@@ -297,12 +277,7 @@ def _weights(
 
 
 def _top_tenth(posteriors: NDArray[np.float64], positive: int) -> NDArray[np.float64]:  # (S, n, C) -> (S, C)
-    """Mean over the tenth of the windows, one at least, that are surest of a class.
-
-    >>> windows = np.array([[[0.2, 0.8], [0.5, 0.5], [1.0, 0.0]]])
-    >>> _top_tenth(windows, 1), _top_tenth(windows, 0)
-    (array([[0.2, 0.8]]), array([[1., 0.]]))
-    """
+    """Mean over the tenth of the windows, one at least, that are surest of a class."""
     n_windows = posteriors.shape[1]
     n_top = max(round(TENTH * n_windows), 1)
     means = -np.sort(-posteriors, axis=1)[:, :n_top].mean(axis=1)

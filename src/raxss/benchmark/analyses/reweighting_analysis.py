@@ -40,7 +40,6 @@ from raxss.benchmark.pages.tidy import (
     VALIDATION,
     Row,
     compared,
-    corrected,
     difference_row,
     draws_of,
     evaluation_rows,
@@ -57,7 +56,7 @@ from raxss.benchmark.pages.tidy import (
 )
 from raxss.benchmark.reading import fields_of, refuse_unknown
 from raxss.benchmark.result import RunResult
-from raxss.benchmark.statistics import N_RESAMPLES, Resampled
+from raxss.benchmark.statistics import N_RESAMPLES, Resampled, corrected
 from raxss.method.weighting.protocol import weighting_named
 
 SETTING = ("space", "exclusion", "weighting", "temperature", "pooling", "smoothing")
@@ -316,8 +315,6 @@ def verdict(row: Mapping[str, Any]) -> str:
 
     By 95 % intervals of the differences from the inverted control and from equal weights.
 
-    Examples
-    --------
     >>> twin = {"over_inverted_difference": 0.02, "over_inverted_low": 0.01, "over_inverted_high": 0.03}
     >>> verdict({**twin, "low": -0.01, "high": 0.01})
     'they carry information, and cannot be told from uniform ones by the score'

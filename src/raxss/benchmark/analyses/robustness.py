@@ -27,19 +27,19 @@ from raxss.benchmark.pages.figures import COLOURS, INK, open_axes, png
 from raxss.benchmark.pages.markdown import NONE, TITLES, Markdown, difference, number, table
 from raxss.benchmark.pages.tidy import (
     Row,
-    corrected,
     difference_row,
     draws_of,
     evaluation_rows,
     headline,
     of_fits,
     over_seeds,
+    part,
     runs_by,
     tidy,
     wide,
 )
 from raxss.benchmark.result import RunResult
-from raxss.benchmark.statistics import N_RESAMPLES, REFERENCES, Resampled, mean_over_systems
+from raxss.benchmark.statistics import N_RESAMPLES, REFERENCES, Resampled, corrected, mean_over_systems
 from raxss.data.prepare.folder import read_prepared
 from raxss.data.series import Series, SeriesCollection
 from raxss.data.splits import groups_by, hold_out
@@ -68,21 +68,12 @@ Frame = pd.DataFrame
 
 
 def conditions_at_test() -> tuple[Condition, ...]:
-    """Conditions of test series, kind by kind.
-
-    >>> len(conditions_at_test()), conditions_at_test()[:2]
-    (33, (('clean', 0.0), ('drift', 0.05)))
-    """
+    """Conditions of test series, kind by kind."""
     return tuple((kind, level) for kind, levels in LEVELS.items() if kind != TRAINING for level in levels)
 
 
 def changed(series: Series, kind: str, level: float, *, window_length: int) -> Series:
-    """One series under a condition; a shortened one keeps at least ``window_length`` samples.
-
-    >>> clean = Series(np.sin(np.arange(1000.0)), rate=100.0, name="a")
-    >>> changed(clean, "shortened", 0.1, window_length=300).n_samples
-    300
-    """
+    """One series under a condition; a shortened one keeps at least ``window_length`` samples."""
     one_of("the kind of a condition", kind, tuple(LEVELS))
     if kind in SPOILED:
         return spoiled(series, kind, level)
@@ -167,7 +158,7 @@ class Robustness(Analysis):
     def page(self, rows: Frame, metric: str) -> tuple[dict[str, Any], Plots]:
         """Sentences, figures, differences and the plot."""
         compared = _comparisons(rows)
-        fits = of_fits(rows)[of_fits(rows)["metric"] == metric]
+        fits = part(of_fits(rows), metric=metric)
         place = f"plots/{slug(rows['dataset'].iloc[0])}.png"
         block = {
             "plot": Markdown(place),
@@ -293,15 +284,30 @@ def level_text(kind: str, level: str) -> str:
 
 def _figures_table(fits: Frame, metric: str) -> Markdown:
     """Mean over seeds of every system under every condition."""
-    means = _means(fits, metric)
-    names = list(means)
+    texts = {
+        name: {(kind, f"{level:g}"): number(value, metric) for (kind, level), value in own.items()}
+        for name, own in _means(fits, metric).items()
+    }
+    return _by_condition(texts)
+
+
+def _difference_table(compared: Frame, metric: str) -> Markdown:
+    """Differences of every system, with an asterisk where they are significant after correction."""
+    texts: dict[str, dict[tuple[str, str], str]] = {}
+    for row in compared.to_dict("records"):
+        text = difference(row, metric) + (" *" if row["p_holm"] < 0.05 else "")
+        texts.setdefault(row["system"], {})[row["kind"], row["level"]] = text
+    return _by_condition(texts, mean=True)
+
+
+def _by_condition(texts: Mapping[str, Mapping[tuple[str, str], str]], *, mean: bool = False) -> Markdown:
+    """A row for each kind and level, and with ``mean`` for all levels of a kind; a column for each system."""
     rows = [
-        [_kind(kind), level_text(kind, f"{level:g}"), *(
-            number(means[name][kind, level], metric) if (kind, level) in means[name] else NONE for name in names
-        )]
-        for kind, levels in LEVELS.items() for level in levels
-    ]  # fmt: skip
-    return table(["kind", "level", *names], rows)
+        [_kind(kind), level_text(kind, level), *(own.get((kind, level), NONE) for own in texts.values())]
+        for kind, levels in LEVELS.items()
+        for level in [f"{item:g}" for item in levels] + ([MEAN] if mean and len(levels) > 1 else [])
+    ]
+    return table(["kind", "level", *texts], rows)
 
 
 def _means(fits: Frame, metric: str) -> dict[str, dict[tuple[str, float], float]]:
@@ -313,25 +319,6 @@ def _means(fits: Frame, metric: str) -> dict[str, dict[tuple[str, float], float]
         name = item["system"] if item["weights"] == OWN else f"{item['system']}, uniform"
         found.setdefault(name, {})[item["kind"], item["level"]] = float(item["value"])
     return found
-
-
-def _difference_table(compared: Frame, metric: str) -> Markdown:
-    systems = list(dict.fromkeys(compared["system"]))
-    rows = []
-    for kind, levels in LEVELS.items():
-        for level in [f"{item:g}" for item in levels] + ([MEAN] if len(levels) > 1 else []):
-            here = compared[(compared["kind"] == kind) & (compared["level"] == level)]
-            of_system = {row["system"]: row for row in here.to_dict("records")}
-            shown = [
-                _marked(of_system[system], metric) if system in of_system else NONE for system in systems
-            ]
-            rows.append([_kind(kind), level_text(kind, level), *shown])
-    return table(["kind", "level", *systems], rows)
-
-
-def _marked(row: Mapping[Any, Any], metric: str) -> str:
-    """A difference, with an asterisk where it is significant after correction."""
-    return difference(row, metric) + (" *" if row["p_holm"] < 0.05 else "")
 
 
 def plot_curves(fits: Frame, metric: str) -> Axes:
@@ -352,10 +339,8 @@ def plot_curves(fits: Frame, metric: str) -> Axes:
             system = name.removesuffix(", uniform")
             values = [own.get((CLEAN, 0.0), np.nan), *(own.get((kind, level), np.nan) for level in levels)]
             scaled = np.array(values) * (100 if metric == "accuracy" else 1)
-            style = "-" if name == system else "--"
-            ax.plot(
-                range(len(scaled)), scaled, style, marker="o", ms=3, lw=1.3, color=colours[system], label=name
-            )
+            style = {"ls": "-" if name == system else "--", "marker": "o", "ms": 3, "lw": 1.3}
+            ax.plot(range(len(scaled)), scaled, color=colours[system], label=name, **style)
         ticks = ["clean" if kind != TRAINING else "all", *(level_text(kind, f"{item:g}") for item in levels)]
         ax.set_xticks(range(len(ticks)), ticks, fontsize=7.5)
         ax.set_title(_kind(kind), fontsize=9)

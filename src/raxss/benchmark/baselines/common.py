@@ -7,6 +7,7 @@ The same checks and errors as of RAxSSClassifier. Next: loop.py trains networks;
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -47,20 +48,6 @@ class Baseline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """An estimator whose dataclass fields are its parameters in scikit-learn's sense.
 
     A subclass has `_learn`, `_probabilities` and, where parameters can be wrong, `_check_parameters`.
-
-    Examples
-    --------
-    >>> @dataclass(eq=False, repr=False)
-    ... class Half(Baseline):
-    ...     share: float = 0.5
-    ...
-    ...     def _learn(self, given):
-    ...         pass
-    ...
-    ...     def _probabilities(self, series):
-    ...         return np.full((len(series), 2), self.share)
-    >>> Half(device="cpu").fit([[1.0, 2.0], [3.0]], ["a", "b"]).predict_proba([[4.0]])
-    array([[0.5, 0.5]])
     """
 
     device: str = "auto"
@@ -69,15 +56,9 @@ class Baseline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(
         self, X: Any, y: ArrayLike | None = None, groups: ArrayLike | None = None, *, validation: Any = None
     ) -> Self:
-        """Learn from labelled series.
+        """Learn from labelled series, as `RAxSSClassifier.fit` does.
 
-        Parameters
-        ----------
-        X, y, groups
-            As of `RAxSSClassifier`.
-        validation
-            Labelled series that the epoch or another setting is chosen on. Without them, ``validation_fraction`` of
-            X is set aside.
+        The epoch or another setting is chosen on ``validation``, or else on ``validation_fraction`` of X.
         """
         self._check_parameters()
         fraction = getattr(self, "validation_fraction", 0.0)
@@ -96,13 +77,13 @@ class Baseline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _check_parameters(self) -> None:
         """Refuse parameters that are out of range, before any series is looked at."""
 
+    @abstractmethod
     def _learn(self, given: Given) -> None:
         """Fit to series that were checked."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _probabilities(self, series: list[Series]) -> NDArray[np.float64]:
         """``(n_series, C)`` of series that were checked."""
-        raise NotImplementedError
 
     def _receive(
         self,
@@ -145,12 +126,6 @@ class Baseline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 def first_samples(series: list[Series], length: int) -> NDArray[np.float32]:
     """`pad_trunc`: the first ``length`` samples of each series, padded with zeros, which also fill gaps.
 
-    Returns
-    -------
-    ``(n_series, n_variates, length)``
-
-    Examples
-    --------
     >>> first_samples([Series([1.0, 2.0, 3.0]), Series([4.0])], 2)[:, 0]
     array([[1., 2.],
            [4., 0.]], dtype=float32)

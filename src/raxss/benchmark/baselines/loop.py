@@ -10,6 +10,7 @@ series; mil.py, whose batches are windows.
 from __future__ import annotations
 
 import dataclasses
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -40,8 +41,7 @@ class NetworkBaseline(Baseline):
     """A network, trained until the epochs are over or validation stops improving.
 
     The best epoch has the highest validation accuracy, ties by loss; without a validation set it is the last. A
-    subclass adds ``backbone``, the fields of `TrainingConfig` in which it differs, and the methods below that
-    raise.
+    subclass adds ``backbone``, the fields of `TrainingConfig` in which it differs, and the abstract methods.
     """
 
     backbone_options: Mapping[str, Any] | None = None
@@ -112,29 +112,29 @@ class NetworkBaseline(Baseline):
         logits = torch.cat([self._logits(pool) for pool in self._pools_one_by_one(series)])
         return require_finite(posteriors_of(logits.double()).cpu().numpy(), series)
 
-    def _build(self, n_outputs: int) -> Any:
-        """The network, with its initial weights."""
-        raise NotImplementedError
-
     def _before_training(self, pool: WindowPool) -> None:
         """What the network takes from the training series before its first step."""
 
+    @abstractmethod
+    def _build(self, n_outputs: int) -> Any:
+        """The network, with its initial weights."""
+
+    @abstractmethod
     def _pool(self, series: list[Series], targets: NDArray[np.int64], device: torch.device) -> WindowPool:
         """Scaled series on the device."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _pools_one_by_one(self, series: list[Series]) -> Iterator[WindowPool]:
         """The series in as many pools as are scored one after the other; the network is on the device then."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _batches(self, pool: WindowPool, config: TrainingPlan, epoch: int) -> Sequence[Indices]:
         """The items of each batch of an epoch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _loss_over(self, pool: WindowPool, config: TrainingPlan) -> Callable[[Indices], Tensor]:
         """A function of a batch: its loss, which a GPU may still be computing."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _logits(self, pool: WindowPool) -> Tensor:
         """``(n_series, n_outputs)`` on the device of the pool, dropout off."""
-        raise NotImplementedError

@@ -42,16 +42,9 @@ ATTENTION_WIDTH = 8  # of the layer inside the attention, as in MILLET
 class BagNetwork(nn.Module):
     """An encoder of windows, an attention over them, and a classifier.
 
-    Parameters
-    ----------
-    backbone
-        With ``features(windows) -> (n, d)``. Its own last layer, where it is linear and called ``head``, is the
-        classifier; else a new one is made.
-    example
-        ``(n, n_variates, length)`` windows, to find d.
+    The backbone has ``features(windows) -> (n, d)``. Its own last layer, where it is linear and called ``head``, is
+    the classifier; else a new one is made. ``example`` are windows ``(n, n_variates, length)``, to find d.
 
-    Examples
-    --------
     >>> backbone = build_backbone("patchtst", n_variates=1, window_length=64, n_outputs=1)
     >>> network = BagNetwork(backbone, torch.zeros(2, 1, 64), n_outputs=1, pooling="conjunctive")
     >>> two_series = torch.tensor([0, 1, 1])
@@ -72,8 +65,7 @@ class BagNetwork(nn.Module):
         with torch.no_grad():
             width = features_of(backbone.eval(), example).shape[1]
         own = getattr(backbone, "head", None)
-        self.backbone = backbone
-        self.pooling = pooling
+        self.backbone, self.pooling = backbone, pooling
         self.attention = nn.Sequential(
             nn.Linear(width, ATTENTION_WIDTH), nn.Tanh(), nn.Linear(ATTENTION_WIDTH, 1), nn.Sigmoid()
         )
@@ -100,10 +92,6 @@ class BagNetwork(nn.Module):
         return logits
 
 
-def _is_conjunctive(estimator: MILClassifier) -> bool:
-    return bool(estimator.pooling == "conjunctive")
-
-
 @dataclass(eq=False, repr=False)
 class MILClassifier(NetworkBaseline):
     """Windows pooled by a learned attention.
@@ -122,16 +110,6 @@ class MILClassifier(NetworkBaseline):
     Attributes
     ----------
     classes_, backbone_, scaling_, window_length_, history_, best_epoch_
-
-    Examples
-    --------
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic(8)
-    >>> model = MILClassifier("conjunctive", window_length=128, stride=64, max_epochs=1, random_state=0)
-    >>> model.fit(series).predict_proba(series[:3]).shape
-    (3, 2)
-    >>> hasattr(model, "window_probabilities"), hasattr(MILClassifier("attention"), "window_probabilities")
-    (True, False)
     """
 
     pooling: Literal["attention", "conjunctive"] = "conjunctive"
@@ -159,7 +137,7 @@ class MILClassifier(NetworkBaseline):
     def _before_training(self, pool: WindowPool) -> None:
         show_windows(self.backbone_.backbone, pool, seed=self.seed_)
 
-    @available_if(_is_conjunctive)  # type: ignore[untyped-decorator]
+    @available_if(lambda self: self.pooling == "conjunctive")  # type: ignore[untyped-decorator]
     def window_probabilities(self, X: Any) -> Iterator[NDArray[np.float64]]:
         """Posteriors of each window, ``(n_windows_i, C)`` of one series after the other, without windows in gaps.
 

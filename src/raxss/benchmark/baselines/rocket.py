@@ -65,14 +65,6 @@ class RocketClassifier(Baseline):
     Attributes
     ----------
     classes_, classifier_, strength_, window_length_; kernels_ of ROCKET, transform_ of MiniROCKET
-
-    Examples
-    --------
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic(8)
-    >>> model = RocketClassifier(n_kernels=100, window_length=1000, random_state=0).fit(series)
-    >>> model.predict_proba(series[:3]).shape
-    (3, 2)
     """
 
     transform: Literal["rocket", "minirocket"] = "rocket"
@@ -103,14 +95,8 @@ class RocketClassifier(Baseline):
         self.strength_ = self.strengths[len(self.strengths) // 2]
         if given.validation:
             features, classes = self._features(given.validation), np.arange(len(self.classes_))
-            losses = [
-                log_loss(
-                    given.validation_targets,
-                    self.classifier_.fit(strength).predict_proba(features),
-                    labels=classes,
-                )
-                for strength in self.strengths
-            ]
+            fitted = (self.classifier_.fit(strength).predict_proba(features) for strength in self.strengths)
+            losses = [log_loss(given.validation_targets, found, labels=classes) for found in fitted]
             self.strength_ = self.strengths[int(np.argmin(losses))]
         self.classifier_.fit(self.strength_)
 
@@ -169,18 +155,8 @@ class SpanClassifier:
     """Logistic regression with a ridge penalty, for many more features than series.
 
     The solution lies in the span of the training series. With the standardised features X = U S V', rotated ones
-    X V have as many columns as there are series, and the same penalty: the fit on them is the fit on X.
-
-    Parameters
-    ----------
-    features, targets
-        ``(n_series, p)`` of the training series, and their class indices.
-
-    Examples
-    --------
-    >>> features = np.random.default_rng(0).normal(size=(6, 500))
-    >>> SpanClassifier(features, np.array([0, 1, 0, 1, 0, 1])).fit(1.0).predict_proba(features).argmax(axis=1)
-    array([0, 1, 0, 1, 0, 1])
+    X V have as many columns as there are series, and the same penalty: the fit on them is the fit on X. Features
+    are ``(n_series, p)``, targets class indices.
     """
 
     def __init__(self, features: NDArray[np.float64], targets: NDArray[np.int64]) -> None:
@@ -190,7 +166,7 @@ class SpanClassifier:
         self._scale = np.where(varies, 1 / np.where(varies, deviation, 1.0), 0.0)
         self._scale /= np.sqrt(
             max(int(varies.sum()), 1)
-        )  # so that C means the same for any number of kernels
+        )  # so that C does not depend on the number of kernels
         self._targets = targets
         standard = (features - self._mean) * self._scale
         _, _, self._span = np.linalg.svd(standard, full_matrices=False)

@@ -24,14 +24,7 @@ CPU_VALUES, GPU_VALUES = 2**18, 2**23
 
 
 class Kernels(NamedTuple):
-    """Random kernels, one after the other; a channel is a variate that a kernel reads.
-
-    Examples
-    --------
-    >>> kernels = draw_kernels(1000, n_kernels=3, n_variates=5, seed=0)
-    >>> kernels.lengths, kernels.dilations, kernels.n_channels
-    (array([11,  9,  9], dtype=int32), array([ 1,  1, 50], dtype=int32), array([5, 4, 1], dtype=int32))
-    """
+    """Random kernels, one after the other; a channel is a variate that a kernel reads."""
 
     weights: NDArray[np.float32]  # (sum of lengths * n_channels,), one channel of a kernel after the other
     lengths: NDArray[np.int32]  # (n_kernels,)
@@ -54,6 +47,9 @@ def draw_kernels(length: int, *, n_kernels: int = 10_000, n_variates: int = 1, s
     uniform from 0 to where the kernel spans the series; padded, with probability 1/2, so that its middle reaches
     the first sample and the last; floor(2^x) channels, x uniform from 0 to log2(1 + the lesser of ``n_variates``
     and the kernel's length).
+
+    >>> draw_kernels(1000, n_kernels=3, n_variates=5, seed=0).lengths
+    array([11,  9,  9], dtype=int32)
     """
     given: Any = n_kernels  # by a study file
     if not isinstance(given, int | np.integer) or given < 1:
@@ -108,22 +104,11 @@ def kernel_features(
     One pass over all outputs a tap and no convolution of the library: those choose their algorithm, and with it the
     order of the sum, by device and shape, and are slow for one channel at a large dilation.
 
-    Parameters
-    ----------
-    samples
-        ``(n_series, n_variates, length)``, finite; the length need not be the one that kernels were drawn for.
-    device
-        The CPU by default.
-    values
-        Outputs of a kernel that are in memory at a time; chosen by the device by default.
-
-    Returns
-    -------
+    Samples are ``(n_series, n_variates, length)``, finite; the length need not be the one that kernels were drawn
+    for. ``values`` is the number of outputs of a kernel that are in memory at a time. Returns
     ``(n_series, 2 * n_kernels)``: PPV and maximum of the first kernel, of the second, ... Both are 0 for a kernel
     without padding that is longer than the series.
 
-    Examples
-    --------
     >>> series = np.sin(np.arange(300, dtype=np.float32)).reshape(1, 1, 300)
     >>> kernel_features(series, draw_kernels(300, n_kernels=2, seed=0)).round(2)
     array([[0.6 , 2.52, 0.65, 2.65]], dtype=float32)
@@ -154,15 +139,8 @@ def _features_of_batch(samples: torch.Tensor, kernels: Kernels) -> NDArray[np.fl
     largest = torch.zeros(shape, device=samples.device)
     # As lists: indexing an array takes longer than a pass over small outputs.
     weights, channels = iter(kernels.weights.tolist()), iter(kernels.channels.tolist())
-    each = zip(
-        *(
-            values.tolist()
-            for values in (kernels.lengths, kernels.biases, kernels.dilations, kernels.paddings)
-        ),
-        kernels.n_channels.tolist(),
-        n_outputs.tolist(),
-        strict=True,
-    )
+    arrays = (kernels.lengths, kernels.biases, kernels.dilations, kernels.paddings, kernels.n_channels)
+    each = zip(*(values.tolist() for values in (*arrays, n_outputs)), strict=True)
     for which, (length, bias, dilation, padding, n_channels, n) in enumerate(each):
         outputs = samples.new_full((len(samples), n), bias)
         for _ in range(n_channels):

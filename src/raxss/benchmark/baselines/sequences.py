@@ -56,14 +56,6 @@ class SequenceClassifier(NetworkBaseline):
     Attributes
     ----------
     classes_, backbone_, scaling_, history_, best_epoch_
-
-    Examples
-    --------
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic(8)
-    >>> model = SequenceClassifier("gru", max_epochs=1, random_state=0, device="cpu").fit(series)
-    >>> model.predict_proba(series[:3]).shape
-    (3, 2)
     """
 
     backbone: Any = "gru"

@@ -30,13 +30,9 @@ class AllPositiveClassifier(Baseline):
     random_state, device
         As of the other estimators; nothing here depends on them.
 
-    Examples
-    --------
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic(4)
-    >>> AllPositiveClassifier(positive="motif").fit(series).predict_proba(series[:2])
-    array([[1., 0.],
-           [1., 0.]])
+    Attributes
+    ----------
+    classes_, predicted_
     """
 
     positive: Any = None

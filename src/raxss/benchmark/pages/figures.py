@@ -16,11 +16,7 @@ COLOURS = (STEP, WARM, "#3b8f5a", "#8a5aa8", "#a3892b", "#7a7a7a")
 
 
 def png(plot: Callable[..., Axes], *data: Any) -> bytes:
-    """Content of a PNG file of the figure that ``plot(*data)`` draws; deterministic.
-
-    >>> png(lambda: Figure().subplots())[1:4]
-    b'PNG'
-    """
+    """Content of a PNG file of the figure that ``plot(*data)`` draws; deterministic."""
     buffer = io.BytesIO()
     with matplotlib.style.context("default"), warnings.catch_warnings():  # not the reader's own style
         warnings.filterwarnings("ignore", message="Glyph")  # a name in a script that the font lacks

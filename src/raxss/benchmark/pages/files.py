@@ -68,8 +68,6 @@ def csv_of(path: Path) -> str:
 def read_table(text: str) -> Frame:
     """A table from CSV; a system called ``nan``, ``007`` or ``-x`` keeps its name.
 
-    Examples
-    --------
     >>> read_table("dataset,system,seed,auc\\n007,nan,1,0.5\\n007,'-x,1,0.5\\n").values.tolist()
     [['007', 'nan', 1, 0.5], ['007', '-x', 1, 0.5]]
     """

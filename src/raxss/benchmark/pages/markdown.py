@@ -45,8 +45,6 @@ class Markdown(str):
 def plain(text: object) -> str:
     r"""Any text as one line of escaped Markdown, in a table too.
 
-    Examples
-    --------
     >>> print(plain("a|b <i>\n*c*"))
     a\|b &lt;i&gt; \*c\*
     """
@@ -61,6 +59,7 @@ def plain(text: object) -> str:
 def render(template: str, **values: Any) -> str:
     """A page from a template of this package; values other than `Markdown` are escaped."""
     environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_template),
         autoescape=False,  # it is no HTML: finalize escapes
         undefined=jinja2.StrictUndefined,
         finalize=lambda value: value if isinstance(value, Markdown) else plain(value),
@@ -68,7 +67,7 @@ def render(template: str, **values: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    return re.sub(r"\n{3,}", "\n\n", environment.from_string(_template(template)).render(**values))
+    return re.sub(r"\n{3,}", "\n\n", environment.get_template(template).render(**values))
 
 
 def render_html(template: str, **values: Any) -> str:
@@ -84,8 +83,6 @@ def _template(name: str) -> str:
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Markdown:
     """A Markdown table; the header is Markdown already, columns of `TEXTS` are left-aligned.
 
-    Examples
-    --------
     >>> print(table(["system", "AUC"], [["a|b", 0.5]]))
     | system | AUC |
     | --- | ---: |

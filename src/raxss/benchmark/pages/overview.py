@@ -51,25 +51,7 @@ VERSIONS = {"python": "Python", "torch": "torch", "numpy": "numpy", "raxss": "ra
 
 
 def write_overview(results: Path | str) -> list[Path]:
-    """Write the page about all studies of a folder, and its plots; returns the files, the page last.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from raxss.benchmark.study import Study
-    >>> from raxss.benchmark.table import run_table
-    >>> study = Study.from_toml('''
-    ... systems = ["all-positive"]
-    ... seeds = [1]
-    ... [dataset]
-    ... data = "synthetic"
-    ... windows = { window_length = 128, stride = 64 }
-    ... ''')
-    >>> results = Path(tempfile.mkdtemp())
-    >>> outcome = run_table(study, results / "toy")
-    >>> [one.name for one in write_overview(results)]
-    ['systems.png', 'README.md']
-    """
+    """Write the page about all studies of a folder, and its plots; returns the files, the page last."""
     results = Path(os.path.abspath(results))  # its name is in the commands that the page gives
     with output_lock(os.path.realpath(results)):
         contents = overview(results)

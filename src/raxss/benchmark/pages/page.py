@@ -42,19 +42,13 @@ Frame = pd.DataFrame
 
 
 def plot_name(dataset: str) -> str:
-    """File name of the plot of a dataset.
-
-    >>> plot_name("bonn")
-    'plots/auc-bonn.png'
-    """
+    """File name of the plot of a dataset."""
     return f"plots/auc-{slug(dataset)}.png"
 
 
 def in_words(changes: Mapping[str, Any]) -> str:
     """Description of the ``changes`` of a `raxss.benchmark.result.RunResult`.
 
-    Examples
-    --------
     >>> print(in_words({"crop": [0.2, 1.0], "shuffled": True, "seed": 7}))
     each series cut to a random 20 to 100 % of its length (seed 7); labels shuffled (seed 7)
     """
@@ -172,26 +166,18 @@ def _dataset(name: str, tables: Mapping[str, Frame], plots: Sequence[str]) -> di
 
 
 def _main_table(summary: Frame) -> Markdown:
-    metrics = [name for name in ("f1", "auc", "accuracy", *METRICS[3:], "window_accuracy")
-             if summary[f"{name}_mean"].notna().any()]  # fmt: skip
-    chosen = (summary["choice"] != "").any()
-    timed = summary["seconds_of_choice"].notna().any()
-    header = [
-        "system",
-        *(TITLES[name] for name in metrics),
-        *(["chosen"] if chosen else []),
-        "parameters",
-        "seconds",
-        *(["seconds of choice"] if timed else []),
-    ]
-    rows = []
-    for item in summary.to_dict("records"):
-        figures = [_mean(item[f"{name}_mean"], item[f"{name}_sd"], name) for name in metrics]
-        choice = [item["choice"] or NONE] if chosen else []
-        about = [_count(item["n_parameters"]), _seconds(item["seconds_mean"])]
-        about += [_seconds(item["seconds_of_choice"])] if timed else []
-        rows.append([item["system"], *figures, *choice, *about])
-    return table(header, rows)
+    columns: dict[str, list[str]] = {"system": summary["system"].tolist()}
+    for name in ("f1", "auc", "accuracy", *METRICS[3:], "window_accuracy"):
+        means, deviations = summary[f"{name}_mean"], summary[f"{name}_sd"]
+        if means.notna().any():
+            columns[TITLES[name]] = [_mean(*pair, name) for pair in zip(means, deviations, strict=True)]
+    if (summary["choice"] != "").any():
+        columns["chosen"] = [choice or NONE for choice in summary["choice"]]
+    columns["parameters"] = [_count(value) for value in summary["n_parameters"]]
+    columns["seconds"] = [_seconds(value) for value in summary["seconds_mean"]]
+    if summary["seconds_of_choice"].notna().any():
+        columns["seconds of choice"] = [_seconds(value) for value in summary["seconds_of_choice"]]
+    return table(list(columns), list(zip(*columns.values(), strict=True)))
 
 
 def _difference_table(compared: Frame) -> Markdown:

@@ -37,7 +37,6 @@ from raxss.benchmark.statistics import (
     REFERENCES,
     CriticalDifference,
     differences,
-    differences_from_chance,
     intervals,
     plot_critical_difference,
     ranked,
@@ -181,7 +180,7 @@ def rows_of(
     shuffled = [entry for entry in results if entry.changes.get("shuffled")]
     if shuffled:
         many = resampled(shuffled, n_resamples=DRAWS_AGAINST_CHANCE * n_resamples, metrics=(RANKED,))
-        compared.append(differences_from_chance(many))
+        compared.append(differences(many, [CHANCE], [RANKED]))
     compared = [item.rename(columns={"difference": "value"}) for item in compared]
     pooled = pd.DataFrame(_pooled_rows(results, n_resamples), columns=[*at, "value", "low", "high", "part"])
     parts = [item.astype({"dataset": object, "system": object}) for item in (fits, means, pooled, *compared)]

@@ -10,17 +10,15 @@ differences from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from raxss.benchmark.analyses.evaluation import EvaluatedRun
 from raxss.benchmark.result import RunResult
-from raxss.benchmark.statistics import Resampled, difference, holm, intervals, resampled
-from raxss.errors import DataError
+from raxss.benchmark.statistics import Resampled, difference, intervals, resampled
 from raxss.metrics import METRICS, weighted_scores
 
 FIT = ("study", "analysis", "dataset", "system", "seed", "fold")
@@ -51,33 +49,6 @@ def tidy(rows: Iterable[Mapping[str, Any]] | Frame, *, study: str = "", analysis
 def settings_in(table: Frame) -> list[str]:
     """Columns that are settings of evaluations."""
     return [str(name) for name in table.columns if name not in COLUMNS]
-
-
-def check_tidy(table: Frame) -> None:
-    """Refuse a table that is not tidy, naming the column or the row.
-
-    Examples
-    --------
-    >>> check_tidy(tidy([{"metric": "auc", "value": 0.5}, {"metric": "auc", "value": 0.6}]))
-    Traceback (most recent call last):
-    ...
-    raxss.errors.DataError: two rows of the tidy table are about the same: {...'metric': 'auc'}. ...
-    """
-    lacking = [name for name in COLUMNS if name not in table]
-    if lacking:
-        raise DataError(f"the tidy table has no column {lacking[0]!r}; needed are {', '.join(COLUMNS)}.")
-    if not pd.api.types.is_numeric_dtype(table["value"]):
-        raise DataError(f"values of the tidy table are {table['value'].dtype}; numbers are needed.")
-    keys = [name for name in table.columns if name not in NUMBERS]
-    twice = table[keys].astype(str).duplicated()
-    if twice.any():
-        first = table.loc[twice, keys].iloc[0].dropna().to_dict()
-        raise DataError(
-            f"two rows of the tidy table are about the same: {first}. Give them a setting that tells them apart."
-        )
-
-
-# From fits to rows --------------------------------------------------------------------------------------------
 
 
 def headline(result: RunResult) -> str:
@@ -149,24 +120,6 @@ def difference_row(own: Resampled, reference: Resampled, metric: str) -> Row:
     found = difference(own, reference, metric)
     kept = {name: found[name] for name in ("metric", "low", "high", "p", "n_seeds", "n_groups")}
     return {"value": found["difference"], **kept}
-
-
-def corrected(rows: Sequence[Row], family: Callable[[Row], Hashable] = lambda _: None) -> list[Row]:
-    """The rows with ``p_holm``: p-values corrected (Holm) within each family.
-
-    >>> [row["p_holm"] for row in corrected([{"p": 0.01}, {"p": 0.04}])]
-    [0.02, 0.04]
-    """
-    members: dict[Hashable, list[int]] = {}
-    for place, row in enumerate(rows):
-        members.setdefault(family(row), []).append(place)
-    p_holm = np.full(len(rows), np.nan)
-    for places in members.values():
-        p_holm[places] = holm([rows[place]["p"] for place in places])
-    return [row | {"p_holm": float(p)} for row, p in zip(rows, p_holm, strict=True)]
-
-
-# Views --------------------------------------------------------------------------------------------------------
 
 
 def part(table: Frame, **wanted: Any) -> Frame:

@@ -14,6 +14,7 @@ import io
 import re
 import stat
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,15 +37,7 @@ APPLE_DOUBLE = "__MACOSX"
 
 @dataclass(frozen=True)
 class TextFile:
-    """A text file in a zip, or unpacked beside the zips.
-
-    Attributes
-    ----------
-    file
-        The zip, or the text itself.
-    member
-        Its name in the zip; empty outside of one.
-    """
+    """A text file: ``member`` of the zip ``file``, or ``file`` itself where ``member`` is empty."""
 
     file: Path
     member: str = ""
@@ -56,7 +49,7 @@ def find_texts(folder: Path, pattern: re.Pattern[str]) -> tuple[dict[str, TextFi
     Zips come first, then unpacked texts; of two with one name the first counts.
     """
     found: dict[str, TextFile] = {}
-    again: dict[str, int] = {}
+    again: Counter[str] = Counter()
     files = sorted(_below(folder))
     zips = [file for file in files if file.suffix.lower() == ".zip"]
     packed = [TextFile(file, member) for file in zips for member in _members(file, folder)]
@@ -67,7 +60,7 @@ def find_texts(folder: Path, pattern: re.Pattern[str]) -> tuple[dict[str, TextFi
             continue
         place = text.file.name if text.member else text.file.parent.name
         if found.setdefault(name.rpartition(".")[0].upper(), text) is not text:
-            again[place] = again.get(place, 0) + 1
+            again[place] += 1
     sentences = [
         f"{place}: texts with the name of one found before, not taken: {n}."
         for place, n in sorted(again.items())
@@ -84,7 +77,14 @@ def read_text(text: TextFile, folder: Path) -> bytes:
     else:
         with _opened(text.file, folder) as archive, readable(what):
             member = archive.getinfo(text.member)
-            _check_member(member, what)
+            if member.flag_bits & 1:
+                raise RecordingError(f"{what} is encrypted; the published one is not. Download it again.")
+            allowed = max(ALWAYS_ALLOWED, MAX_EXPANSION * member.compress_size)
+            if member.file_size > min(allowed, MAX_MEMBER_BYTES):
+                raise RecordingError(
+                    f"{what} would unpack from {member.compress_size:,} to {member.file_size:,} bytes, which no "
+                    "text of this dataset does; it is not the published one."
+                )
             with archive.open(member) as packed:
                 content = packed.read(MAX_MEMBER_BYTES + 1)
     if len(content) > MAX_MEMBER_BYTES:
@@ -160,29 +160,13 @@ def _opened(path: Path, folder: Path) -> Iterator[zipfile.ZipFile]:
         if len(set(names)) != len(names):
             raise RecordingError(f"{what} has two members of one name; which one counts is not certain.")
         for member in members:
-            _check_name(member, what)
+            pure, kind = PurePosixPath(member.filename), stat.S_IFMT(member.external_attr >> 16)
+            if pure.is_absolute() or ".." in pure.parts or "\\" in member.filename or kind == stat.S_IFLNK:
+                raise RecordingError(
+                    f"{what} has the member {display_name(member.filename)}, which leads out of its folder; it is "
+                    "not the published one, and nothing of it was read."
+                )
         yield archive
-
-
-def _check_name(member: zipfile.ZipInfo, what: str) -> None:
-    pure = PurePosixPath(member.filename)
-    kind = stat.S_IFMT(member.external_attr >> 16)
-    if pure.is_absolute() or ".." in pure.parts or "\\" in member.filename or kind == stat.S_IFLNK:
-        raise RecordingError(
-            f"{what} has the member {display_name(member.filename)}, which leads out of its folder; it is not the "
-            "published one, and nothing of it was read."
-        )
-
-
-def _check_member(member: zipfile.ZipInfo, what: str) -> None:
-    if member.flag_bits & 1:
-        raise RecordingError(f"{what} is encrypted; the published one is not. Download it again.")
-    allowed = max(ALWAYS_ALLOWED, MAX_EXPANSION * member.compress_size)
-    if member.file_size > min(allowed, MAX_MEMBER_BYTES):
-        raise RecordingError(
-            f"{what} would unpack from {member.compress_size:,} to {member.file_size:,} bytes, which no text of "
-            "this dataset does; it is not the published one."
-        )
 
 
 @contextmanager

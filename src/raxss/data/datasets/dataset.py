@@ -10,20 +10,72 @@ Next: registry.py holds the objects; folders.py finds a dataset on the disk; pla
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from raxss.data.datasets.listing import ListedFile, is_whole, listed_files, local_path
-from raxss.data.datasets.summary import PlanSummary, Summary, summarise_plan
-from raxss.data.plan import CollectionPlan, RecordingPlan, SeriesPlan, read_plan
+from raxss.data.plan import CollectionPlan, RecordingPlan, SeriesPlan, read_plan, sample_range
 from raxss.data.recording import ArrayRecording, Recording
 from raxss.data.series import Series, SeriesCollection
 from raxss.errors import DataError
 
 Where = Literal["package", "made", "disk"]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What ``raxss datasets summary`` prints, as text and as JSON."""
+
+    text: str
+    facts: dict[str, Any]
+
+
+def summary_of_plan(name: str, plan: CollectionPlan) -> Summary:
+    """Numbers of a plan, and of the text also the first file that is absent."""
+    facts = summarise_plan(plan)
+    variates = f"{', '.join(map(str, facts['variates']))} variate{'s' * (facts['variates'] != [1])}"
+    lines = [
+        f"{name}: {facts['series']} series of {variates}",
+        f"classes  {', '.join(f'{label} {n}' for label, n in facts['classes'].items())}",
+        f"rate     {', '.join(f'{rate:g}' for rate in facts['rates'])} Hz",
+        f"length   {facts['shortest']} to {facts['longest']} samples, median {facts['median']:g}",
+        f"groups   {facts['groups']}, by {facts['group_by']}",
+    ]
+    if plan.absent:
+        lines.append(f"absent   {len(plan.absent)} files, the first is {plan.absent[0]}. {plan.where_to_get}")
+    return Summary("\n".join(lines), {"name": name} | facts)
+
+
+def summarise_plan(plan: CollectionPlan) -> dict[str, Any]:
+    """Series, classes, rates, lengths and groups of a plan; opens every recording, reads no samples."""
+    lengths: list[int] = []
+    rates: set[float] = set()
+    for planned in plan.recordings:
+        with planned.open_recording() as recording:
+            for series in planned.series:
+                start, stop = sample_range(recording, series)
+                lengths.append(stop - start)
+                rates.add(recording.channels[series.channels[0]].rate)
+    classes = Counter(str(series.label) for _, series in plan)
+    groups = {series.origin.get(plan.group_by or "") for _, series in plan} - {None}
+    return {
+        "series": len(plan),
+        "classes": dict(sorted(classes.items())),
+        "variates": sorted({len(series.channels) for _, series in plan}),
+        "rates": sorted(rates),
+        "shortest": min(lengths, default=0),
+        "median": float(np.median(lengths)) if lengths else 0.0,
+        "longest": max(lengths, default=0),
+        "group_by": plan.group_by,
+        "groups": len(groups),
+        "absent": len(plan.absent),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +96,6 @@ class Dataset(ABC):
         Samples per second; None where recordings differ.
     group_by
         What must not sit on both sides of a split: a level of `raxss.data.series.ORIGINS`.
-    may_ship
-        Whether its licence lets it be part of a package under the MIT licence.
     where
         ``"disk"``: looked for below a root; ``"package"``: comes with raxss; ``"made"``: computed on the spot.
     folder
@@ -61,12 +111,6 @@ class Dataset(ABC):
         File of the dataset without which its series have no labels, relative to the folder.
     options
         Names of further options of ``plan``.
-
-    Examples
-    --------
-    >>> from raxss.data.datasets import DATASETS
-    >>> DATASETS["bonn"].licence, DATASETS["bonn"].rate
-    ('CC BY 4.0, research and education only', 173.61)
     """
 
     name: str
@@ -79,7 +123,6 @@ class Dataset(ABC):
     labels: tuple[str, ...]
     rate: float | None
     group_by: str
-    may_ship: bool = False
     where: Where = "disk"
     folder: str = ""
     files: tuple[tuple[str, ...], ...] = ()
@@ -124,7 +167,7 @@ class Dataset(ABC):
         plan = self.plan(folder) if folder.is_dir() else self.planned(folder)
         if not len(plan):
             raise self.nothing_there()
-        return PlanSummary(self.name, summarise_plan(plan), plan.absent, plan.where_to_get)
+        return summary_of_plan(self.name, plan)
 
     # Files
 
@@ -183,12 +226,6 @@ class SeriesDataset(Dataset):
         Returns the series. A function of a module, because other processes call it too.
     inputs
         Files that ``load`` reads; their hashes go into what is prepared.
-
-    Examples
-    --------
-    >>> from raxss.data.datasets import DATASETS
-    >>> DATASETS["synthetic"].load()
-    SeriesCollection(40 series of ... samples, labels: motif 20, noise 20)
     """
 
     load: Callable[[], SeriesCollection]
@@ -204,7 +241,7 @@ class SeriesDataset(Dataset):
                 partial(_open_loaded, self.load, place),
                 (
                     SeriesPlan(
-                        item.name, tuple(range(item.n_variates)), label=item.label, origin=_origin(item)
+                        item.name, tuple(range(item.n_variates)), 0, item.label, {"recording": item.name}
                     ),
                 ),
             )
@@ -216,17 +253,13 @@ class SeriesDataset(Dataset):
         """See `Dataset`; samples keep the type that ``load`` gives them."""
         names = {series.name for _, series in plan}
         return SeriesCollection(
-            replace(item, origin=_origin(item)) for item in self.load() if item.name in names
+            replace(item, origin={"recording": item.name}) for item in self.load() if item.name in names
         )
 
     @property
     def defined_in(self) -> str:
         """Module and name of ``load``."""
         return f"{self.load.__module__}.{self.load.__qualname__}"
-
-
-def _origin(series: Series) -> dict[str, str]:
-    return {"recording": series.name}
 
 
 @lru_cache(maxsize=2)

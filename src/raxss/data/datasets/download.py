@@ -53,17 +53,7 @@ TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
 
 @dataclass(frozen=True)
 class Downloaded:
-    """Result of a download.
-
-    Attributes
-    ----------
-    fetched
-        Paths of the files that were received.
-    replaced
-        Those of them that were there before with other content.
-    n_right
-        Files that were right already.
-    """
+    """Files that were received, those of them that replaced other content, and how many were right already."""
 
     fetched: tuple[str, ...]
     replaced: tuple[str, ...]
@@ -102,37 +92,20 @@ def download(
     verify: bool = False,
     on_bytes: Callable[[int], None] | None = None,
 ) -> Downloaded:
-    """Fetch files, so that each is there whole and with the right checksum.
+    """Fetch files below ``base`` into ``folder``, so that each is there whole and with the right checksum.
 
     Parameters
     ----------
-    listed
-        Path, length and checksum of each file.
-    folder
-        Where they go; nothing is written outside of it.
-    base
-        Address that a file's path is put behind, ``https://s3.amazonaws.com/openneuro.org/ds003029``.
-    jobs
-        Files received at the same time.
     attempts
         How often in a row a connection may fail before a file is given up.
     timeout
-        Seconds without an answer's headers, or with hardly any bytes of a file, after which a connection counts
-        as dropped.
+        Seconds without an answer's headers, or with hardly any bytes, after which a connection counts as dropped.
     backoff
         Seconds before the second attempt, twice as many before the next, up to a minute.
     verify
         Read files again that were found right before; otherwise their length and time of change are believed.
     on_bytes
-        Called with the number of bytes more (or fewer, after a fresh start); they add up to the size of all files.
-        Called by several threads, one at a time.
-
-    Raises
-    ------
-    RecordingError
-        Some files could not be had, and which; all others are there.
-    OutputError
-        The disk has too little room, or cannot be written.
+        Called with the number of bytes more (or fewer, after a fresh start), by one thread at a time.
     """
     _check_settings(base, jobs, attempts, timeout)
     for item in listed:
@@ -164,6 +137,7 @@ def download(
 
 
 def _check_settings(base: str, jobs: int, attempts: int, timeout: float) -> None:
+    wrong = ""  # never quotes the address: it may hold a password
     try:
         address = urlsplit(base)
         _ = address.port, (address.hostname or "").encode("idna")  # where wrong ones are noticed
@@ -171,20 +145,17 @@ def _check_settings(base: str, jobs: int, attempts: int, timeout: float) -> None
     except ValueError:
         plain = False
     if not plain:
-        raise ConfigError(  # not quoted: it may hold a password
-            "the base address is not valid; one such as https://archive.example/ds003029 is needed, without blanks "
-            f"and letters of other alphabets. Check --base and the variable {BASE_VARIABLE}."
+        example = "https://archive.example/ds003029"
+        wrong = (
+            f"is not valid; one such as {example} is needed, without blanks and letters of other alphabets"
         )
-    if address.scheme not in ("http", "https") or not address.hostname or "@" in address.netloc:
-        raise ConfigError(
-            f"the base address has the scheme {address.scheme[:10]!r}; 'http' or 'https' and a host without user "
-            f"name are needed. Check --base and the variable {BASE_VARIABLE}."
-        )
-    if address.query or address.fragment:
-        raise ConfigError(
-            "the base address has a '?' or '#'; paths are put behind it, so it must have neither. Check --base and "
-            f"the variable {BASE_VARIABLE}."
-        )
+    elif address.scheme not in ("http", "https") or not address.hostname or "@" in address.netloc:
+        scheme = f"has the scheme {address.scheme[:10]!r}"
+        wrong = f"{scheme}; 'http' or 'https' and a host without user name are needed"
+    elif address.query or address.fragment:
+        wrong = "has a '?' or '#'; paths are put behind it, so it must have neither"
+    if wrong:
+        raise ConfigError(f"the base address {wrong}. Check --base and the variable {BASE_VARIABLE}.")
     for name, value in {"jobs": jobs, "attempts": attempts, "timeout": timeout}.items():
         if not value > 0:
             raise ConfigError(f"{name} is {value}; a number above 0 is needed.")
@@ -382,7 +353,8 @@ class _Download:
                 partial.unlink(missing_ok=True)
                 raise _Dropped(reason) from error
             if error.code in TRY_AGAIN:
-                raise _Dropped(reason, _retry_after(error.headers)) from error
+                seconds = error.headers.get("Retry-After", "")
+                raise _Dropped(reason, float(seconds) if seconds.isdecimal() else 0.0) from error
             raise _Refused(reason) from error
         with response:
             yield response
@@ -507,11 +479,6 @@ def _first_byte(response: http.client.HTTPResponse, file: ListedFile, have: int)
     return start
 
 
-def _retry_after(headers: Message) -> float:
-    seconds = headers.get("Retry-After", "")
-    return float(seconds) if seconds.isdecimal() else 0.0
-
-
 @contextmanager
 def _network() -> Iterator[None]:
     """Turn failures of a connection into _Dropped, those of a certificate into _Refused."""
@@ -524,19 +491,18 @@ def _network() -> Iterator[None]:
 
 
 def _failure(error: Exception) -> _Dropped | _Refused:
-    is_connecting = isinstance(error, urllib.error.URLError)
-    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    what: str = "the connection failed"
+    cause: BaseException | str = error
+    if isinstance(error, urllib.error.URLError):
+        what, cause = "no connection", error.reason
     if isinstance(cause, ssl.SSLCertVerificationError):
         return _Refused(f"the server's certificate is not valid: {cause.verify_message}")
     if isinstance(error, ValueError | http.client.InvalidURL):  # not quoted: it may hold a password
         return _Dropped("the address of a redirect or of the proxy is not valid")
-    return _Dropped(f"{'no connection' if is_connecting else 'the connection failed'} ({_reason(cause)})")
-
-
-def _reason(error: object) -> str:
-    if isinstance(error, TimeoutError):
-        return "no answer in time, or hardly any"
-    return str(getattr(error, "strerror", None) or str(error) or type(error).__name__)[:100]
+    reason = str(getattr(cause, "strerror", None) or str(cause) or type(cause).__name__)[:100]
+    if isinstance(cause, TimeoutError):
+        reason = "no answer in time, or hardly any"
+    return _Dropped(f"{what} ({reason})")
 
 
 def _printable(text: str) -> str:
@@ -557,7 +523,7 @@ def _size(path: Path) -> int | None:
 
 @contextmanager
 def _opened_record(folder: Path) -> Iterator[IO[str]]:
-    """The list of files found right."""
+    """The list of files found right; a link in its place is not followed."""
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
     try:
         descriptor = os.open(folder / RECORD, flags, 0o666)

@@ -26,15 +26,7 @@ State = Literal["complete", "partly", "absent", "inside", "unknown"]
 
 @dataclass(frozen=True)
 class OnDisk:
-    """How much of a dataset is there.
-
-    Attributes
-    ----------
-    state
-        ``"inside"`` needs no disk; ``"unknown"``: no root was given.
-    absent
-        Names of the files that are not there, relative to the dataset's folder.
-    """
+    """How much of a dataset is there; ``inside`` needs no disk, ``unknown`` where no root was given."""
 
     state: State
     n_present: int = 0
@@ -54,14 +46,7 @@ def data_root(root: Path | str | None = None) -> Path | None:
 
 
 def folder_of(dataset: Dataset, root: Path | str | None = None) -> Path:
-    """Where a dataset lies, or would lie, below the root; one that needs no root lies in the package.
-
-    Examples
-    --------
-    >>> from raxss.data.datasets import DATASETS
-    >>> folder_of(DATASETS["bonn"], "data").as_posix()
-    'data/bonn'
-    """
+    """Where a dataset lies, or would lie, below the root; one that needs no root lies in the package."""
     if dataset.where != "disk":
         return PACKAGE
     found = data_root(root)
@@ -76,24 +61,12 @@ def folder_of(dataset: Dataset, root: Path | str | None = None) -> Path:
 
 
 def on_disk(dataset: Dataset, root: Path | str | None = None) -> OnDisk:
-    """How much of a dataset is below the root.
-
-    Examples
-    --------
-    >>> from raxss.data.datasets import DATASETS
-    >>> print(on_disk(DATASETS["sample"]), on_disk(DATASETS["bonn"], "/nowhere"))
-    inside absent
-    """
+    """How much of a dataset is below the root."""
     if dataset.where != "disk":
         return OnDisk("inside")
     if data_root(root) is None:
         return OnDisk("unknown")
-    return in_folder(dataset, folder_of(dataset, root))
-
-
-def in_folder(dataset: Dataset, folder: Path) -> OnDisk:
-    """How much of a dataset is in its folder."""
-    wanted, absent = dataset.needed(folder)
+    wanted, absent = dataset.needed(folder_of(dataset, root))
     n_present = wanted - len(absent)
     state: State = "complete" if not absent else "partly" if n_present else "absent"
     return OnDisk(state, n_present, wanted, tuple(absent))

@@ -35,27 +35,13 @@ class ListedFile:
 
 @cache
 def listed_files(tables: tuple[Path, ...]) -> tuple[ListedFile, ...]:
-    """All files that some tables list, in order of their paths.
-
-    Examples
-    --------
-    >>> from raxss.data.datasets import DATASETS
-    >>> everything = listed_files(DATASETS["ds003029"].tables)
-    >>> len(everything), sum(file.size for file in everything)
-    (681, 11083782694)
-    """
+    """All files that some tables list, in order of their paths."""
     rows = [row for table in tables for row in read_listing(table.read_text("utf-8"), table.name)]
     return tuple(sorted(rows, key=lambda row: row.path))
 
 
 def read_listing(text: str, what: str = "the list of files") -> list[ListedFile]:
-    """A table with the columns ``path``, ``size_bytes`` and ``md5`` or ``sha256``, separated by tabs.
-
-    Examples
-    --------
-    >>> read_listing("path\\tsize_bytes\\tmd5\\nsub-1/a.eeg\\t3\\t900150983cd24fb0d6963f7d28e17f72\\n")
-    [ListedFile(path='sub-1/a.eeg', size=3, algorithm='md5', digest='900150983cd24fb0d6963f7d28e17f72')]
-    """
+    """A table with the columns ``path``, ``size_bytes`` and ``md5`` or ``sha256``, separated by tabs."""
     rows = records(text.encode(), what, MAX_TABLE_ROWS, tabs=True)
     columns = next(rows, (0, []))[1]
     algorithm = next((name for name in DIGEST_LETTERS if name in columns), None)
@@ -81,13 +67,7 @@ def read_listing(text: str, what: str = "the list of files") -> list[ListedFile]
 
 
 def safe_path(path: str) -> str:
-    """A path of a list, if it surely stays below the folder that it is put into.
-
-    Examples
-    --------
-    >>> safe_path("sub-1/ieeg/a.eeg")
-    'sub-1/ieeg/a.eeg'
-    """
+    """A path of a list, if it surely stays below the folder that it is put into."""
     pure = PurePosixPath(path)
     odd = not path.isprintable() or any(letter in path for letter in '\\:*?"<>|')
     if odd or pure.is_absolute() or ".." in pure.parts or not pure.parts or str(pure) != path:
@@ -102,33 +82,20 @@ def choose(listed: Sequence[ListedFile], only: Iterable[str]) -> tuple[ListedFil
     """The files of some subjects (``sub-pt01`` or ``pt01``), or those whose path matches a pattern (``*.tsv``).
 
     What concerns all subjects, the files of the top folder and ``sourcedata``, always comes along.
-
-    Examples
-    --------
-    >>> from raxss.data.datasets import DATASETS
-    >>> chosen = choose(DATASETS["ds003029"].listed(), ["umf001"])
-    >>> len(chosen), chosen[-1].path
-    (14, 'sub-umf001/ses-presurgery/sub-umf001_ses-presurgery_scans.tsv')
     """
     only = list(only)
     if not only:
         return tuple(listed)
-    matched = [{item.path for item in listed if _matches(item.path, wanted)} for wanted in only]
-    for wanted, paths in zip(only, matched, strict=True):
+    tops = {item.path: item.path.split("/")[0] for item in listed}
+    chosen = {path for path, top in tops.items() if "/" not in path or top in ALWAYS}
+    for wanted in only:
+        named = (wanted.rstrip("/"), f"sub-{wanted}")
+        paths = {path for path, top in tops.items() if top in named or fnmatch.fnmatchcase(path, wanted)}
         if not paths:
-            subjects = sorted({item.path.split("/")[0] for item in listed if item.path.startswith("sub-")})
+            subjects = sorted({top for top in tops.values() if top.startswith("sub-")})
             raise DataError(f"no file of the dataset matches {wanted!r}{did_you_mean(wanted, subjects)}")
-    wanted_paths = set().union(*matched)
-    return tuple(item for item in listed if item.path in wanted_paths or _is_shared(item.path))
-
-
-def _matches(path: str, wanted: str) -> bool:
-    subject = path.split("/")[0]
-    return subject in (wanted.rstrip("/"), f"sub-{wanted}") or fnmatch.fnmatchcase(path, wanted)
-
-
-def _is_shared(path: str) -> bool:
-    return "/" not in path or path.split("/")[0] in ALWAYS
+        chosen |= paths
+    return tuple(item for item in listed if item.path in chosen)
 
 
 def local_path(folder: Path, listed: ListedFile) -> Path:

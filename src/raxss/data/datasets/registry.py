@@ -63,13 +63,7 @@ def register_dataset(dataset: Kind) -> Kind:
 
 
 def find_dataset(name: str) -> Dataset:
-    """The dataset of that name.
-
-    Examples
-    --------
-    >>> find_dataset("bonn").group_by
-    'recording'
-    """
+    """The dataset of that name."""
     if name not in DATASETS:
         raise DataError(
             f"there is no dataset {name!r}{did_you_mean(name, DATASETS)} For data of your own, pass a CSV manifest "

@@ -1,11 +1,10 @@
 """File formats of recordings, one module each: what to look at before decoding, how to open, how to read.
 
-To add a format, imitate csv_tables.py (one file) or edf/ (a package): write ``inspect(path, root) -> problems`` and
-``open(path, root, rate) -> Recording``, and register a `Format` of them at the end of the module; every module here
-is imported. For recordings that are read whole, `array_files.array_format` makes it of two functions of the open
-file: what to look at, and the samples. Everything else (opening, ``raxss check``, folder search, BIDS, manifests)
-finds it by its suffix; ``tests/test_formats.py`` needs one line, a writer of a small example. A format outside of
-this package is registered with `register_format` as well.
+To add a format, imitate csv_tables.py (one file) or edf/ (a package): `array_files.array_format` makes a `Format`
+of two functions for recordings that are read whole, `registry.header_format` of a header and of a recording that
+is read on request. Register it at the end of the module; every module here is imported. Everything else (opening,
+``raxss check``, folder search, BIDS, manifests) finds it by its suffix; ``tests/test_formats.py`` needs one line,
+a writer of a small example. A format outside of this package is registered with `register_format` as well.
 
 Read registry.py (what a format is), fields.py and decoding.py (tools for all of them), then opening.py, the way in.
 """

@@ -24,9 +24,7 @@ from raxss.data.recording import ArrayRecording, TooLongError
 from raxss.errors import RecordingError, display_name
 
 MOST_CHANNELS = 2**14
-TIMES_TOLERANCE = (
-    1e-3  # of a rate that is given: times in a file are rounded, and then the given one is exact
-)
+TIMES_TOLERANCE = 1e-3  # of a rate that is given: times in a file are rounded, and the given one is exact
 RATE_UNKNOWN = Problem(
     "rate-unknown",
     "the file states no sampling rate: seconds count samples, here and in the look at signals, unless a rate is "
@@ -53,14 +51,8 @@ def array_format(
 ) -> Format:
     """A format of one file with one array, or several side by side, which is read into memory.
 
-    Parameters
-    ----------
-    look
-        ``(open file, its size) -> problems``; raises `Refused`.
-    read
-        ``(open file) -> ArrayContent``, of a file that was not refused.
-    self_describing, searched
-        As in `Format`.
+    ``look(open file, its size) -> problems`` raises `Refused`; ``read(open file) -> ArrayContent`` reads what was
+    not refused; ``self_describing`` and ``searched`` are those of `Format`.
     """
 
     def inspect(path: Path, root: Path) -> list[Problem]:
@@ -70,14 +62,11 @@ def array_format(
 
         return inspected(path, looked_at)[1]
 
-    def open_file(path: Path, root: Path, rate: float | None) -> ArrayRecording:
-        return _open_array(path, root, read, rate)
-
     return Format(
         name=name,
         suffixes=(suffix,),
         inspect=inspect,
-        open=open_file,
+        open=lambda path, root, rate: _open_array(path, root, read, rate),
         streams=False,
         searched=searched,
         self_describing=self_describing,

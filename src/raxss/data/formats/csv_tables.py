@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.data.formats.array_files import RATE_UNKNOWN, ArrayContent, array_format, shape_problems
-from raxss.data.formats.fields import Refused, name_problems, quoted
+from raxss.data.formats.fields import Refused, channel_problems, problem, quoted
 from raxss.data.formats.registry import register_format
 from raxss.data.formats.time_columns import axis_candidates, time_axis
 from raxss.data.problems import Problem
@@ -47,7 +47,7 @@ def _look_at_csv(file: BinaryIO, size: int) -> list[Problem]:
     n_channels = values.shape[1] - len(axis.columns)
     if not n_channels:
         raise Refused("no-data", "the table has times and no channel beside them. Leave it out.")
-    problems += name_problems([name for place, name in enumerate(names) if place not in axis.columns])
+    problems += channel_problems([name for place, name in enumerate(names) if place not in axis.columns])
     problems += shape_problems((n_channels, n_rows))
     if n_missing:
         message = f"{n_missing:,} of {n_rows * values.shape[1]:,} values are not finite numbers."
@@ -57,9 +57,7 @@ def _look_at_csv(file: BinaryIO, size: int) -> list[Problem]:
     file.seek(-1, os.SEEK_END)
     if file.read(1) != b"\n":
         message = "the last line of the table does not end, so its last number may be cut off"
-        problems.append(
-            Problem("may-be-cut", f"{message}; it is read as it is. Compare it with the original.")
-        )
+        problems.append(problem("may-be-cut", f"{message}; it is read as it is"))
     return [*problems, *([] if axis.rate is not None else [RATE_UNKNOWN])]
 
 
@@ -97,19 +95,15 @@ def _counts(cells: list[str]) -> bool:
 
 
 def _refuse_counting(cells: list[str], second: str) -> None:
-    """pandas and spreadsheets write 0, 1, 2 or 1, 2, 3 above columns without names, which looks like samples.
-
-    Of a single column 0 or 1 may well be a sample, unless those below are written as decimals.
-    """
-    if not _counts(cells) or (len(cells) == 1 and not re.search(r"[.eE]", second)):
-        return
-    shown_cells = ",".join(cell.strip() for cell in cells[:3]) + (",..." if len(cells) > 3 else "")
-    raise Refused(
-        "header-doubtful",
-        f"the first line, {shown_cells}, counts the columns: names of them or samples, it is not certain which. If "
-        "these are names, give names with letters or remove the line; if samples, write them as decimals "
-        f"({cells[0].strip()}.0).",
-    )
+    """pandas and spreadsheets write 0, 1, 2 or 1, 2, 3 above columns without names, which looks like samples."""
+    # of a single column 0 or 1 may well be a sample, unless those below are written as decimals
+    if _counts(cells) and (len(cells) > 1 or re.search(r"[.eE]", second)):
+        shown = ",".join(cell.strip() for cell in cells[:3]) + (",..." if len(cells) > 3 else "")
+        raise Refused(
+            "header-doubtful",
+            f"the first line, {shown}, counts the columns; names or samples, it is not certain which. Write names "
+            f"with letters, or remove the line; write samples as decimals ({cells[0].strip()}.0).",
+        )
 
 
 def _cells(line: str) -> list[str]:
@@ -131,9 +125,7 @@ def _numbers(block: list[tuple[int, str]], width: int) -> NDArray[np.float64]:
         cells = line.split(",")
         if len(cells) != width:
             found = f"line {place} has {len(cells)} values, and the lines before {width}"
-            raise Refused(
-                "header-damaged", f"{found}; every line needs one value a variate. Write the table again."
-            )
+            raise Refused("header-damaged", f"{found}; every line needs one value a variate")
         wrong = next((cell.strip() for cell in cells if not _is_number(cell)), None)
         if wrong is not None:  # a wrong number or sign may be quoted, a word may be somebody's name
             found = f"line {place} has {'a word' if any(map(str.isalpha, wrong)) else quoted(wrong)}"

@@ -18,7 +18,7 @@ from typing import BinaryIO, TypeVar
 
 from raxss.data.confinement import leads_outside, open_confined, problem_of_opening
 from raxss.data.problems import Problem, refusals
-from raxss.errors import RecordingError, display_name
+from raxss.errors import RecordingError, display_name, join_names
 
 H = TypeVar("H")  # a header
 SIGNED = re.compile(r"[+-]?\d{1,18}", re.ASCII)
@@ -37,7 +37,7 @@ UNITS = {
     "g", "mg", "n", "m/s", "m/s^2", "w", "mw", "ohm", "kohm", "mohm", "siemens", "t", "ut", "db", "lux",
     "au", "a.u.", "n/a", "none", "boolean", "bool",
 }  # fmt: skip
-CHANGED = "it changed while it was looked at"  # an error without a reason of the system
+TO_DO = "Copy or export the recording again."
 # Bytes of all samples as float64 over those of a packed file: recordings reach 2 to 20, flat lines thousands, and a
 # file of 10 MB stays below 256 MB.
 MAX_EXPANSION = 24
@@ -46,11 +46,16 @@ ANNEX_POINTERS = (b"/annex/objects/", b"../.git/annex/", b".git/annex/")
 
 
 class Refused(Exception):
-    """Ends an inspection at once: what comes later would rest on something that is not certain."""
+    """Ends an inspection at once; a message without a full stop at its end gets `TO_DO`."""
 
     def __init__(self, code: str, message: str) -> None:
-        self.problem = Problem(code, message)
-        super().__init__(message)
+        self.problem = problem(code, message)
+        super().__init__(self.problem.message)
+
+
+def problem(code: str, message: str) -> Problem:
+    """A problem; a message without a full stop at its end gets `TO_DO`."""
+    return Problem(code, message if message.endswith(".") else f"{message}. {TO_DO}")
 
 
 def inspected(path: Path, look: Callable[[list[Problem]], H]) -> tuple[H | None, list[Problem]]:
@@ -61,11 +66,9 @@ def inspected(path: Path, look: Callable[[list[Problem]], H]) -> tuple[H | None,
     except Refused as refused:
         problems.append(refused.problem)
     except OSError as error:
-        reason = (error.strerror or CHANGED).lower()
+        reason = (error.strerror or type(error).__name__).lower()
         problems.append(
-            Problem(
-                "not-readable", f"{display_name(path)} cannot be read ({reason}). Check the disk, try again."
-            )
+            Problem("not-readable", f"{display_name(path)} cannot be read ({reason}). Check the disk.")
         )
     return None, problems
 
@@ -82,11 +85,10 @@ def open_unrefused(path: Path, root: Path) -> BinaryIO:
     """Open a file of a recording; `Refused` where it may not be opened or git-annex has only its place."""
     if not_downloaded(path, root):
         raise Refused(
-            "not-found",
-            f"{display_name(path)} is not downloaded: there is only its git-annex pointer. Fetch it.",
+            "not-found", f"{display_name(path)} is only a git-annex pointer, not downloaded. Fetch it."
         )
-    if problem := problem_of_opening(path, root):
-        raise Refused(problem.code, problem.message)
+    if found := problem_of_opening(path, root):
+        raise Refused(found.code, found.message)
     return open_confined(path, root)
 
 
@@ -99,17 +101,13 @@ def header_bytes(path: Path, root: Path, most: int) -> bytes:
 def refuse_no_text(content: bytes, most: int) -> None:
     """Refuse a header that is longer than ``most`` bytes or has NUL bytes."""
     if len(content) > most:
-        raise Refused("header-damaged", f"the header is longer than {most:,} bytes, which no real one is.")
+        raise Refused("header-damaged", f"the header is longer than {most:,} bytes, which no real one is")
     if b"\0" in content:
-        raise Refused("header-damaged", "the header has NUL bytes; text is needed. Copy or export it again.")
+        raise Refused("header-damaged", "the header has NUL bytes; text is needed")
 
 
 def is_bomb(n_samples: int, n_bytes: int) -> bool:
-    """Whether so many samples, in memory, are far more than a recording packs into a file of so many bytes.
-
-    >>> is_bomb(10**6, 1000), is_bomb(10**8, 10**6)
-    (False, True)
-    """
+    """Whether so many samples, in memory, are far more than a recording packs into a file of so many bytes."""
     return n_samples * 8 > max(ALWAYS_ALLOWED, MAX_EXPANSION * n_bytes)
 
 
@@ -119,7 +117,7 @@ def number(text: str) -> float | None:
     >>> number(" 0.5 "), number("1e3"), number("nan"), number("1e999"), number("1_0")
     (0.5, 1000.0, None, None, None)
     """
-    text = text.strip()
+    text = text.strip(" ")
     if len(text) > 100 or not NUMBER.fullmatch(text):
         return None
     value = float(text)
@@ -127,22 +125,14 @@ def number(text: str) -> float | None:
 
 
 def whole(text: str) -> int | None:
-    """A whole number of at least 0 in digits, or None.
-
-    >>> whole("12"), whole("-1"), whole("1.0"), whole("")
-    (12, None, None, None)
-    """
-    text = text.strip()
+    """A whole number of at least 0 in digits, or None."""
+    text = text.strip(" ")
     return int(text) if WHOLE.fullmatch(text) else None
 
 
 def signed(text: str) -> int | None:
-    """A whole number in digits, with or without a sign, or None.
-
-    >>> signed("-12"), signed("1e3")
-    (-12, None)
-    """
-    text = text.strip()
+    """A whole number in digits, with or without a sign, or None."""
+    text = text.strip(" ")
     return int(text) if SIGNED.fullmatch(text) else None
 
 
@@ -154,11 +144,8 @@ def refuse_rate(rate: float | None, stated: str) -> None:
     raxss.data.formats.fields.Refused: the header has a rate of 1e9; a rate from 1e-05 to 100000 Hz is needed. ...
     """
     if rate is None or not MIN_RATE <= rate <= MAX_RATE:
-        raise Refused(
-            "bad-rate",
-            f"the header has {stated}; a rate from {MIN_RATE:g} to {MAX_RATE:g} Hz is needed. Correct the header, "
-            "or export the recording again.",
-        )
+        needed = f"a rate from {MIN_RATE:g} to {MAX_RATE:g} Hz is needed"
+        raise Refused("bad-rate", f"the header has {stated}; {needed}")
 
 
 def described(text: str) -> str:
@@ -194,11 +181,7 @@ def known_units(units: Iterable[str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """A short text that is not a person's as a message shows it: in quotes, clipped.
-
-    >>> quoted("12.5"), quoted("9" * 60)
-    ("'12.5'", "'999999999999999999999999999999...'")
-    """
+    """A short text that is not a person's as a message shows it: in quotes, clipped."""
     return repr(text if len(text) <= 40 else f"{text[:30]}...")
 
 
@@ -210,10 +193,8 @@ def follow(name: str, folder: Path, root: Path, field: str) -> Path:
     raxss.data.formats.fields.Refused: DataFile leads out of the folder that the recording belongs to; ...
     """
     if not name or not name.isprintable():
-        found = "a name with control characters" if name else "nothing"
-        raise Refused(
-            "header-damaged", f"{field} holds {found}; the name of a file is needed. Copy it again."
-        )
+        held = "a name with control characters" if name else "nothing"
+        raise Refused("header-damaged", f"{field} holds {held}; the name of a file is needed")
     windows, path = PureWindowsPath(name), folder / name
     foreign = bool(windows.drive or windows.root) or ("\\" in name and ".." in windows.parts)
     if foreign or "://" in name or leads_outside(path, root):
@@ -223,19 +204,13 @@ def follow(name: str, folder: Path, root: Path, field: str) -> Path:
             "beside the header and write its bare name into the header.",
         )
     if not_downloaded(path, root):
-        raise Refused(
-            "not-found",
-            f"the file that {field} names is not downloaded: there is only its git-annex pointer. Fetch it.",
-        )
-    problem = problem_of_opening(path, root, called=f"the file that {field} names")
-    if problem is not None and problem.code == "not-found":
-        raise Refused(
-            "not-found",
-            f"{field} names a file that is not there (the name is not shown here). Copy it; if the files were "
-            "renamed, write the new name into the header.",
-        )
-    if problem is not None:
-        raise Refused(problem.code, problem.message)
+        raise Refused("not-found", f"the file that {field} names is only a git-annex pointer. Fetch it.")
+    found = problem_of_opening(path, root, called=f"the file that {field} names")
+    if found is not None and found.code == "not-found":
+        to_do = "Copy it; if the files were renamed, write the new name into the header"
+        raise Refused("not-found", f"{field} names a file that is not there (not shown here). {to_do}.")
+    if found is not None:
+        raise Refused(found.code, found.message)
     return path
 
 
@@ -249,22 +224,46 @@ def not_downloaded(path: Path, root: Path) -> bool:
         return file.read(16).startswith(ANNEX_POINTERS)
 
 
-def name_problems(names: Sequence[str]) -> Iterator[Problem]:
-    """Channels without a name, and names that several channels have."""
-    if n_nameless := sum(not name.strip() for name in names):
-        message = f"{n_nameless} of {len(names)} channels have no name; use their positions."
-        yield Problem("nameless-channel", message)
-    if repeated := [name for name, count in Counter(names).items() if count > 1 and name.strip()]:
-        yield Problem(
-            "duplicate-channel",
-            f"{len(repeated)} names stand for more than one channel, the first is {quoted(repeated[0])}; such "
-            "channels are distinguished by position.",
-        )
+def named_channels(names: Sequence[str], places: Sequence[int]) -> str:
+    """Channels as messages name them: name and position, ten at most."""
+    return join_names(f"{quoted(names[place])} ({place})" for place in places)
 
 
-def refuse_many_rates(n_rates: int) -> None:
-    """Refuse more different rates than can be read in any reasonable time."""
-    _refuse_many(n_rates, MOST_RATES, f"has channels of {n_rates:,} different rates")
+def channel_problems(
+    names: Sequence[str], units: Sequence[str] | None = None, *, blank: str = "", voltages: bool = True
+) -> Iterator[Problem]:
+    """Channels without a name or with another's; where ``units`` are given, those without one and no voltages.
+
+    ``blank`` says what a missing unit means; without ``voltages``, any unit will do.
+    """
+    units = ["V"] * len(names) if units is None else units
+    places, counts = range(len(names)), Counter(names)
+    nameless = [place for place in places if not names[place].strip()]
+    alike = [place for place in places if names[place].strip() and counts[names[place]] > 1]
+    unitless = [place for place in places if not units[place].strip()]
+    others = [place for place in places if units[place].strip() and microvolts_per(units[place]) is None]
+    shown_units = known_units(units[place] for place in others)
+    groups = [
+        ("nameless-channel", "without a name", nameless, "Use their positions."),
+        ("duplicate-channel", "whose name is not theirs alone", alike, "Use their positions."),
+        ("blank-unit", "without a unit", unitless, blank),
+        ("unknown-unit", f"in units other than volts ({shown_units})", others, "They are taken as stored."),
+    ]
+    for code, what, found, to_do in groups if voltages else groups[:3]:
+        if found:
+            count = "1 channel" if len(found) == 1 else f"{len(found)} channels"
+            yield Problem(code, f"the file has {count} {what}: {named_channels(names, found)}. {to_do}")
+
+
+def rate_problems(rates: Iterable[float]) -> Iterator[Problem]:
+    """Whether channels have different rates; rates that are impossible or too many raise `Refused`."""
+    distinct = sorted(set(rates))
+    for rate in (distinct[0], distinct[-1]):
+        refuse_rate(rate, f"a rate of {rate:g} Hz")
+    _refuse_many(len(distinct), MOST_RATES, f"has channels of {len(distinct):,} different rates")
+    if len(distinct) > 1:
+        shown = join_names(f"{rate:g}" for rate in distinct)
+        yield Problem("mixed-rates", f"the file has channels of {shown} Hz; each is read at its own rate.")
 
 
 def refuse_many_segments(n_segments: int) -> None:
@@ -274,10 +273,13 @@ def refuse_many_segments(n_segments: int) -> None:
 
 def _refuse_many(count: int, most: int, found: str) -> None:
     if count > most:
-        raise Refused(
-            "too-many-pieces",
-            f"the recording {found}; at most {most:,} are read. Export parts of it to files of their own.",
-        )
+        to_do = "Export parts of it to files of their own"
+        raise Refused("too-many-pieces", f"the recording {found}; at most {most:,} are read. {to_do}.")
+
+
+def printable_text(text: str) -> str:
+    """A text without control characters, and blanks around it."""
+    return "".join(letter for letter in text if letter.isprintable()).strip()
 
 
 def microvolts_per(unit: str) -> float | None:

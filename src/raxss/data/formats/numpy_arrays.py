@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.data.formats.array_files import RATE_UNKNOWN, ArrayContent, array_format, shape_problems
-from raxss.data.formats.fields import Refused, is_bomb, name_problems, quoted, refuse_rate
+from raxss.data.formats.fields import Refused, channel_problems, is_bomb, quoted, refuse_rate
 from raxss.data.formats.registry import register_format
 from raxss.data.formats.time_columns import regular_times
 from raxss.data.problems import Problem
@@ -63,50 +63,37 @@ def _array_header(packed: IO[bytes], n_bytes: int, what: str) -> ArrayHeader:
     except (OSError, zipfile.BadZipFile, Refused):
         raise
     except Exception:  # the header is parsed as Python: bad syntax, types, depth, whatever
-        raise Refused(
-            "not-this-format", f"{what} is not an array in NumPy's format. Write it again with numpy.save."
-        ) from None
+        found = f"{what} is not an array in NumPy's format"
+        raise Refused("not-this-format", f"{found}. Write it again with numpy.save.") from None
     if dtype.hasobject:
-        raise Refused(
-            "not-supported",
-            f"{what} holds Python objects, which only pickle can read, and pickle can run code; numbers are "
-            "needed. Write it again as an array of floats.",
-        )
+        found = f"{what} holds Python objects, which only pickle can read, and pickle can run code"
+        raise Refused("not-supported", f"{found}; numbers are needed. Write it again as an array of floats.")
     declared, present = math.prod(shape) * dtype.itemsize, n_bytes - file.tell()
     if any(size < 0 for size in shape) or dtype.itemsize == 0 or declared > present:
         bomb = is_bomb(math.prod(shape), n_bytes)
         shown_bytes = f"{declared:,}" if abs(declared) < 10**30 else "far too many"
-        raise Refused(
-            "too-large" if bomb else "data-missing",
-            f"{what} declares {shown_bytes} bytes of samples and has {present:,}; it is cut off or damaged. Copy "
-            "or write it again.",
-        )
+        found = f"{what} declares {shown_bytes} bytes of samples and has {present:,}"
+        raise Refused("too-large" if bomb else "data-missing", f"{found}; it is cut off or damaged")
     return ArrayHeader(shape, dtype, present - declared)
 
 
 def _refuse_surplus(header: ArrayHeader, what: str) -> None:
     """A shape that leaves bytes over may be wrong, and samples of one channel would be read as another's."""
     if header.surplus:
-        raise Refused(
-            "header-damaged",
-            f"{what} has {header.surplus:,} bytes more than its shape {header.shape} and type "
-            f"{quoted(str(header.dtype))} account for, so which samples belong to which channel is not certain. "
-            "Write it again, one array a file.",
-        )
+        found = f"{what} has {header.surplus:,} bytes more than its shape {header.shape} and type "
+        found += f"{quoted(str(header.dtype))} account for"
+        raise Refused("header-damaged", f"{found}; which samples belong to which channel is not certain")
 
 
 def _check_samples(header: ArrayHeader, what: str) -> None:
     shape, dtype, _ = header
     if dtype.kind not in "iufb":
-        raise Refused(
-            "not-supported", f"{what} holds values of type {quoted(str(dtype))}; real numbers are needed."
-        )
+        found = f"{what} holds values of type {quoted(str(dtype))}"
+        raise Refused("not-supported", f"{found}; real numbers are needed. Write them as floats.")
     if len(shape) not in (1, 2):
-        raise Refused(
-            "not-supported",
-            f"{what} has {len(shape)} dimensions, shape {shape}; (n_samples,) or (n_variates, n_samples) is "
-            "needed. Store one series a file.",
-        )
+        found = f"{what} has {len(shape)} dimensions, shape {shape}"
+        needed = "(n_samples,) or (n_variates, n_samples) is needed. Store one series a file."
+        raise Refused("not-supported", f"{found}; {needed}")
     if math.prod(shape) == 0:
         raise Refused("no-data", f"{what} has no samples, shape {shape}. Leave the file out.")
 
@@ -116,9 +103,7 @@ def _look_at_npz(file: BinaryIO, size: int) -> list[Problem]:
     try:
         with zipfile.ZipFile(file) as archive:
             members = _members(archive)
-            headers = {
-                key: _member_header(archive, member, f"array {key!r}") for key, member in members.items()
-            }
+            headers = {key: _member_header(archive, item, f"array {key!r}") for key, item in members.items()}
             _refuse_bomb(sum(map(_n_unpacked, members.values(), headers.values())), size, "the archive")
             for key, header in headers.items():
                 _refuse_surplus(header, f"array {key!r}")
@@ -126,11 +111,8 @@ def _look_at_npz(file: BinaryIO, size: int) -> list[Problem]:
             shape = headers[values].shape
             _check_samples(headers[values], f"the array {values!r}")
             _check_times(headers.get("times_s"), shape[-1])
-            small = {
-                key: _small_array(archive, members[key], key)
-                for key in ("rate", "channels")
-                if key in members
-            }
+            named = [key for key in ("rate", "channels") if key in members]
+            small = {key: _small_array(archive, members[key], key) for key in named}
     except (Refused, OSError, MemoryError):
         raise
     except Exception:  # whatever zip and its four ways to pack stumble over
@@ -147,17 +129,14 @@ def _look_at_npz(file: BinaryIO, size: int) -> list[Problem]:
 
 def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     if len(archive.infolist()) > MOST_MEMBERS:
-        raise Refused(
-            "too-large", f"the archive has {len(archive.infolist()):,} members; one recording is needed."
-        )
+        found = f"the archive has {len(archive.infolist()):,} members"
+        raise Refused("too-large", f"{found}; one recording is needed. Write one a file.")
     names = [item.filename.removesuffix(".npy") for item in archive.infolist()]
     members = {name: item for name, item in zip(names, archive.infolist(), strict=True) if name in ARRAYS}
     if "samples" not in members and "data" not in members:
-        raise Refused(
-            "not-this-format",
-            f"the archive has no array 'samples' among its {len(names)} members. Write it with "
-            "numpy.savez(path, samples=..., rate=...), samples being variates × time.",
-        )
+        found = f"the archive has no array 'samples' among its {len(names)} members"
+        to_do = "Write it with numpy.savez(path, samples=..., rate=...), samples being variates × time."
+        raise Refused("not-this-format", f"{found}. {to_do}")
     if any(names.count(name) > 1 for name in members):
         raise Refused("header-damaged", "the archive has an array twice; which one counts is not certain.")
     return members
@@ -167,14 +146,9 @@ def _member_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str)
     if member.flag_bits & 1:
         raise Refused("not-supported", f"{what} is encrypted. Write it again with numpy.savez.")
     if member.compress_type not in PACKINGS:
-        way = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "LZMA", 93: "Zstandard"}.get(
-            member.compress_type, f"method {member.compress_type}"
-        )
-        raise Refused(
-            "not-supported",
-            f"{what} is packed with {way}; stored or deflated is needed, as numpy.savez and numpy.savez_compressed "
-            "write it. Write it again with one of these.",
-        )
+        ways = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "LZMA", 93: "Zstandard"}
+        found = f"{what} is packed with {ways.get(member.compress_type, f'method {member.compress_type}')}"
+        raise Refused("not-supported", f"{found}; stored or deflated is needed. Write it with numpy.savez.")
     with archive.open(member) as file:
         return _array_header(file, member.file_size, what)
 
@@ -186,11 +160,10 @@ def _n_unpacked(member: zipfile.ZipInfo, header: ArrayHeader) -> int:
 
 def _refuse_bomb(n_samples: int, n_bytes: int, what: str) -> None:
     if is_bomb(n_samples, n_bytes):
-        raise Refused(
-            "too-large",
-            f"{what} takes {n_bytes:,} bytes and would unpack to {8 * n_samples:,}, which no recording does. If it "
-            "is meant so, write it unpacked with numpy.savez.",
+        found = (
+            f"{what} takes {n_bytes:,} bytes and would unpack to {8 * n_samples:,}, which no recording does"
         )
+        raise Refused("too-large", f"{found}. If it is meant so, write it unpacked with numpy.savez.")
 
 
 def _small_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, key: str) -> np.ndarray[Any, Any]:
@@ -205,21 +178,17 @@ def _check_times(header: ArrayHeader | None, n_samples: int) -> None:
         return
     shape, dtype, _ = header
     if shape != (n_samples,) or dtype.kind not in "iuf" or n_samples < 2:
-        raise Refused(
-            "header-damaged",
-            f"'times_s' has shape {shape} and type {quoted(str(dtype))}; one number for each of {n_samples:,} "
-            "samples, and at least 2, are needed.",
-        )
+        found = f"'times_s' has shape {shape} and type {quoted(str(dtype))}"
+        needed = f"one number for each of {n_samples:,} samples, and at least 2, are needed"
+        raise Refused("header-damaged", f"{found}; {needed}")
 
 
 def _check_rate(rate: np.ndarray[Any, Any] | None) -> None:
     if rate is None:
         return
     if rate.size != 1 or rate.dtype.kind not in "iuf":
-        raise Refused(
-            "bad-rate",
-            f"'rate' has {rate.size} values of type {quoted(str(rate.dtype))}; one number is needed.",
-        )
+        found = f"'rate' has {rate.size} values of type {quoted(str(rate.dtype))}"
+        raise Refused("bad-rate", f"{found}; one number is needed")
     value = float(rate.reshape(()))
     refuse_rate(value, f"a 'rate' of {value:g}")
 
@@ -227,11 +196,9 @@ def _check_rate(rate: np.ndarray[Any, Any] | None) -> None:
 def _channel_problems(channels: np.ndarray[Any, Any] | None, n_variates: int) -> list[Problem]:
     names = [] if channels is None else [str(name) for name in channels.reshape(-1)]
     if names and len(names) != n_variates:
-        raise Refused(
-            "header-damaged",
-            f"'channels' has {len(names)} names, and 'samples' {n_variates} variates; one name for each is needed.",
-        )
-    return list(name_problems(names))
+        found = f"'channels' has {len(names)} names, and 'samples' {n_variates} variates"
+        raise Refused("header-damaged", f"{found}; one name for each is needed")
+    return list(channel_problems(names))
 
 
 def load_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) -> NDArray[Any]:

@@ -12,15 +12,13 @@ import os
 from pathlib import Path
 
 from raxss.data.confinement import problem_of_opening, root_of
-from raxss.data.formats.fields import Refused, open_unrefused
+from raxss.data.formats.fields import inspected, open_unrefused
 from raxss.data.formats.registry import FORMATS, all_suffixes, format_of, header_of
 from raxss.data.problems import Problem, refusals
 from raxss.data.recording import Recording
 from raxss.errors import RecordingError, display_name
 
-UNEXPECTED = (
-    "raxss did not expect this"  # in the message of the safety net, which tests check is never needed
-)
+UNEXPECTED = "raxss did not expect this"  # tests check that no message says so
 
 
 def open_recording(
@@ -72,18 +70,18 @@ def inspect_recording(path: Path, *, root: Path | None = None) -> list[Problem]:
     >>> [problem.code for problem in inspect_recording(Path("no-such.edf"))]
     ['not-found']
     """
-    try:
+
+    def look(problems: list[Problem]) -> None:
         header, known = header_of(path), format_of(path)
-        root = root or root_of(header)
+        around = root or root_of(header)
         if known is None:
-            return [problem_of_opening(path, root) or _unknown(path)]
-        open_unrefused(header, root).close()
-        return known.inspect(header, root)
-    except Refused as refused:
-        return [refused.problem]
-    except OSError as error:
-        reason = (error.strerror or type(error).__name__).lower()
-        return [Problem("not-readable", f"{display_name(path)} cannot be read ({reason}). Check the disk.")]
+            problems.append(problem_of_opening(path, around) or _unknown(path))
+            return
+        open_unrefused(header, around).close()
+        problems += known.inspect(header, around)
+
+    try:
+        return inspected(path, look)[1]
     except Exception as error:  # a fault of ours must not stop the look at other files
         return [unexpected(path, error)]
 

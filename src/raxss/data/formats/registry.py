@@ -14,10 +14,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
+from raxss.data.confinement import root_of
+from raxss.data.formats.fields import inspected, trusted
 from raxss.data.problems import Problem
 from raxss.data.recording import Recording
 from raxss.errors import ConfigError
+
+H = TypeVar("H")  # a header
 
 #: By datatype: suffixes that BIDS allows and no format here reads; and of files that belong to one of these.
 UNREAD = {"ieeg": (".set", ".nwb", ".mefd"), "eeg": (".set",)}
@@ -26,20 +31,12 @@ UNREAD_COMPANIONS = (".fdt",)
 
 @dataclass(frozen=True)
 class RecordingFacts:
-    """What a recording's own header states, one entry a channel.
-
-    Attributes
-    ----------
-    units
-        As written; "" where there is none.
-    seconds
-        How long it is; None where it has gaps.
-    """
+    """What a recording's own header states, one entry a channel."""
 
     names: Sequence[str]
     rates: Sequence[float]
-    units: Sequence[str]
-    seconds: float | None = None
+    units: Sequence[str]  # as written; "" where there is none
+    seconds: float | None = None  # None where it has gaps
 
     @property
     def usual_rate(self) -> float:
@@ -51,43 +48,6 @@ class RecordingFacts:
 class Format:
     """A file format of recordings.
 
-    Attributes
-    ----------
-    name
-        As messages call it.
-    suffixes
-        Of the file that a recording is known by, in lower case: ``(".vhdr",)``.
-    inspect
-        ``(path, root) -> problems``, from headers and sizes alone: nothing is decoded, and no file outside of the
-        folder ``root`` is opened (`raxss.data.confinement`).
-    open
-        ``(path, root, rate) -> Recording``, of a file that was not refused. ``rate`` is for files that do not state
-        one (None: not given). Raises `RecordingError`, or `MissingExtraError` where a decoder is not installed.
-    companions
-        Suffixes of the other files of a recording: ``(".eeg", ".vmrk")``.
-    data_suffixes
-        Suffixes that the file with the samples may have where it is not the header, the usual one first.
-    files
-        ``(path) -> files`` that the header points to. None: the recording is one file.
-    facts
-        ``(path, root) -> RecordingFacts``, what the header states, with units as written. None: the file is opened.
-    by_channel
-        Every channel is a series of its own, chosen by sidecars or by name; False: all channels are one series.
-    datatypes
-        Of BIDS, in which the format may occur.
-    streams
-        Samples are read on request; False: opening reads all of them into memory.
-    searched
-        Files of these suffixes in a folder are recordings; False: they may be anything, and are named one by one.
-    self_describing
-        The file states its sampling rate; False: one may be given with it.
-    bare_names
-        A recording may be given by its name without a suffix.
-    packages, extra
-        Packages that decode it, and the extra of raxss that installs them.
-
-    Examples
-    --------
     >>> from raxss.data.recording import ArrayRecording
     >>> import numpy as np
     >>> zeros = Format(
@@ -100,20 +60,39 @@ class Format:
     (Segment(start_seconds=0.0, seconds=2.0),)
     """
 
+    #: As messages call it.
     name: str
+    #: Of the file that a recording is known by, in lower case: ``(".vhdr",)``.
     suffixes: tuple[str, ...]
+    #: ``(path, root) -> problems``, from headers and sizes alone: nothing is decoded, and no file outside of the
+    #: folder ``root`` is opened (`raxss.data.confinement`).
     inspect: Callable[[Path, Path], list[Problem]]
+    #: ``(path, root, rate) -> Recording``, of a file that was not refused. ``rate`` is for files that do not state
+    #: one (None: not given). Raises `RecordingError`, or `MissingExtraError` where a decoder is not installed.
     open: Callable[[Path, Path, float | None], Recording]
+    #: ``(path, root) -> header`` of a file that was not refused, where the format has one (`header_format`).
+    header: Callable[[Path, Path], Any] | None = None
+    #: Suffixes of the other files of a recording: ``(".eeg", ".vmrk")``.
     companions: tuple[str, ...] = ()
+    #: Suffixes that the file with the samples may have where it is not the header, the usual one first.
     data_suffixes: tuple[str, ...] = ()
+    #: ``(path) -> files`` that the header points to. None: the recording is one file.
     files: Callable[[Path], Iterable[Path]] | None = None
+    #: ``(path, root) -> RecordingFacts``, what the header states, with units as written. None: the file is opened.
     facts: Callable[[Path, Path], RecordingFacts] | None = None
+    #: Every channel is a series of its own, chosen by sidecars or by name; False: all channels are one series.
     by_channel: bool = False
+    #: Of BIDS, in which the format may occur.
     datatypes: tuple[str, ...] = ()
+    #: Samples are read on request; False: opening reads all of them into memory.
     streams: bool = True
+    #: Files of these suffixes in a folder are recordings; False: they may be anything, and are named one by one.
     searched: bool = True
+    #: The file states its sampling rate; False: one may be given with it.
     self_describing: bool = True
+    #: A recording may be given by its name without a suffix.
     bare_names: bool = False
+    #: Packages that decode it, and the extra of raxss that installs them.
     packages: tuple[str, ...] = ()
     extra: str = ""
 
@@ -131,6 +110,45 @@ class Format:
             )
 
 
+def header_format(
+    examine: Callable[[Path, Path, list[Problem]], H | None],
+    recording: Callable[[Path, H], Recording],
+    *,
+    files: Callable[[Path, H], Iterable[Path]] | None = None,
+    facts: Callable[[H], RecordingFacts] | None = None,
+    **options: Any,
+) -> Format:
+    """A format whose files have a header, which is examined before samples are read on request.
+
+    Parameters
+    ----------
+    examine
+        ``(path, root, problems) -> header``: adds what is wrong to ``problems``; None, or `Refused`, where the
+        recording must not be read.
+    recording
+        ``(path, header) -> Recording``.
+    files, facts
+        As in `Format`, of the header.
+    options
+        Other attributes of `Format`.
+    """
+
+    def examined(path: Path, root: Path) -> tuple[H | None, list[Problem]]:
+        return inspected(path, lambda problems: examine(path, root, problems))
+
+    def read_header(path: Path, root: Path) -> H:
+        return trusted(path, *examined(path, root))
+
+    return Format(
+        inspect=lambda path, root: list(dict.fromkeys(examined(path, root)[1])),
+        open=lambda path, root, rate: recording(path, read_header(path, root)),
+        files=None if files is None else lambda path: files(path, read_header(path, root_of(path))),
+        facts=None if facts is None else lambda path, root: facts(read_header(path, root)),
+        header=read_header,
+        **options,
+    )
+
+
 FORMATS: dict[str, Format] = {}
 """Name -> format, in the order in which messages list them."""
 
@@ -145,11 +163,8 @@ def register_format(known: Format) -> Format:
     Traceback (most recent call last):
     raxss.errors.ConfigError: format 'mine' has the suffix '.edf', which belongs to format 'EDF'. ...
     """
-    wrong = [
-        suffix
-        for suffix in (*known.suffixes, *known.companions)
-        if not re.fullmatch(r"\.[^./\\A-Z\s]+", suffix)
-    ]
+    every = (*known.suffixes, *known.companions)
+    wrong = [suffix for suffix in every if not re.fullmatch(r"\.[^./\\A-Z\s]+", suffix)]
     if wrong or not known.suffixes:
         raise ConfigError(
             f"format {known.name!r} has {f'the suffix {wrong[0]!r}' if wrong else 'no suffix'}; a dot and small "
@@ -175,9 +190,7 @@ def register_format(known: Format) -> Format:
 def _place(known: Format) -> str:
     """Module and name of the function that opens a format."""
     opener = known.open
-    return (
-        f"{getattr(opener, '__module__', '?')}.{getattr(opener, '__qualname__', type(opener).__qualname__)}"
-    )
+    return f"{opener.__module__}.{getattr(opener, '__qualname__', type(opener).__qualname__)}"
 
 
 def format_of(path: Path) -> Format | None:
@@ -221,20 +234,12 @@ def _sibling(path: Path, suffix: str) -> Path:
 
 
 def searched_suffixes() -> tuple[str, ...]:
-    """Suffixes by which recordings are found in a folder.
-
-    >>> searched_suffixes()[:4]
-    ('.edf', '.bdf', '.vhdr', '.hea')
-    """
+    """Suffixes by which recordings are found in a folder."""
     return tuple(suffix for entry in FORMATS.values() if entry.searched for suffix in entry.suffixes)
 
 
 def all_suffixes() -> tuple[str, ...]:
-    """Suffixes of all files that belong to a recording: of headers first, then of their companions.
-
-    >>> all_suffixes()[-3:]
-    ('.vmrk', '.dat', '.mat')
-    """
+    """Suffixes of all files that belong to a recording: of headers first, then of their companions."""
     named = (suffix for entry in FORMATS.values() if not entry.searched for suffix in entry.suffixes)
     beside = (suffix for entry in FORMATS.values() for suffix in entry.companions)
     return tuple(dict.fromkeys((*searched_suffixes(), *named, *beside)))

@@ -48,11 +48,7 @@ class TimeAxis:
 
 
 def axis_candidates(names: Sequence[str], n_columns: int) -> list[int]:
-    """Positions of the columns whose values `time_axis` needs: those named so, or else the first of several.
-
-    >>> axis_candidates(["C3", "Time [s]"], 2), axis_candidates([], 3), axis_candidates(["C3"], 1)
-    ([1], [0], [])
-    """
+    """Positions of the columns whose values `time_axis` needs: those named so, or else the first of several."""
     if n_columns < 2:  # a lone column is the signal, whatever it is called
         return []
     named = [place for place, name in enumerate(names) if _kind(name, place) is not None]
@@ -87,11 +83,10 @@ def time_axis(names: Sequence[str], columns: Mapping[int, NDArray[Any]]) -> Time
         timed.append((name, start, rate))
         messages.append(f"the column {quoted(name)} is the time axis, at {rate:g} Hz; it is no channel")
     if len(timed) > 1:
-        raise Refused(
-            "time-doubtful",
-            f"the table has {len(timed)} columns of times, {quoted(timed[0][0])} and {quoted(timed[1][0])}; one is "
-            "needed. Remove the others.",
+        found = (
+            f"the table has {len(timed)} columns of times, {quoted(timed[0][0])} and {quoted(timed[1][0])}"
         )
+        raise Refused("time-doubtful", f"{found}; one is needed. Remove the others.")
     if not timed:
         return TimeAxis(tuple(dropped), messages=tuple(messages))
     _, start, rate = timed[0]
@@ -100,13 +95,10 @@ def time_axis(names: Sequence[str], columns: Mapping[int, NDArray[Any]]) -> Time
 
 
 def regular_times(times: NDArray[Any], what: str, *, resolution: float = 0.0) -> tuple[float, float]:
-    """When the first sample was taken, and how many follow each second; Refused where times do not rise evenly.
+    """When the first sample was taken, and the rate; Refused where times do not rise evenly.
 
-    ``resolution``: the last digit that was written of rounded times. The rate is the shortest number that the times
+    ``resolution``: the last digit that was written of rounded times. The rate is the shortest number that they
     allow, because 255.97 Hz from times of three digits means 256.
-
-    >>> regular_times(np.round(np.arange(2560) / 256, 3), "'t'", resolution=0.001)
-    (0.0, 256.0)
     """
     first, last = float(times[0]), float(times[-1])
     step = (last - first) / (len(times) - 1) if len(times) > 1 else np.nan
@@ -149,15 +141,10 @@ def _counts_samples(values: NDArray[Any], unit: str) -> bool:
 def _times_of(values: NDArray[Any], name: str, unit: str) -> tuple[float, float]:
     what = f"the column {quoted(name)}"
     if len(values) < 2:
-        raise Refused(
-            "time-doubtful", f"{what} has one time; at least 2 are needed to know the rate. Leave it out."
-        )
+        raise Refused("time-doubtful", f"{what} has one time; at least 2 are needed. Leave it out.")
     if not unit and abs(float(values[-1]) - float(values[0])) / (len(values) - 1) > 1:
-        raise Refused(
-            "time-doubtful",
-            f"{what} rises by more than 1 from sample to sample and says no unit; whether these are seconds is not "
-            "certain. Write the unit behind the name, such as 'time (ms)'.",
-        )
+        found = f"{what} rises by more than 1 from sample to sample and says no unit; are these seconds?"
+        raise Refused("time-doubtful", f"{found} Write the unit behind the name, such as 'time (ms)'.")
     scale = SECONDS[unit] if unit else 1.0
     return regular_times(values * scale, what, resolution=_last_digit(values) * scale)
 
@@ -179,11 +166,9 @@ def _is_even(values: NDArray[Any]) -> bool:
 
 def _refuse_uneven(values: NDArray[Any], name: str) -> None:
     if not _is_even(values):
-        raise Refused(
-            "time-doubtful",
-            f"the column {quoted(name)} counts samples and does not rise by one step: samples are missing or in "
-            "another order. Store each stretch between gaps by itself; if it is a channel, rename it.",
-        )
+        found = f"the column {quoted(name)} counts samples and does not rise by one step: some are missing"
+        to_do = "Store each stretch between gaps by itself; if it is a channel, rename it."
+        raise Refused("time-doubtful", f"{found} or in another order. {to_do}")
 
 
 def _refuse_ramp(values: NDArray[Any]) -> None:

@@ -124,11 +124,7 @@ def _participants_problems(root: Path, subjects: Sequence[str]) -> Iterator[Prob
 
 def _absence_problems(recordings: Sequence[Inspection]) -> Iterator[Problem]:
     """One statement about all signals that are not there."""
-    absent = [
-        recording
-        for recording in recordings
-        if any(problem.code == "not-found" for problem in recording.problems)
-    ]
+    absent = [item for item in recordings if any(found.code == "not-found" for found in item.problems)]
     if absent:
         message = f"{len(absent)} of {len(recordings)} recordings have no signals here; the first is "
         message += f"{display_name(Path(absent[0].path))}. Fetch them from where the dataset comes from."
@@ -149,15 +145,12 @@ def _recordings_of(above: Path, datatype: str, root: Path, problems: list[Proble
     allowed = {*bids_suffixes(), *(suffix for some in UNREAD.values() for suffix in some)}
     signals = sorted(name for name in names if Path(name).suffix.lower() in allowed)
     same = Counter(_key(name, datatype) for name in signals)
-    inspections = [
-        Inspection(
-            str(folder / name), tuple(inspect_bids_recording(folder / name, root, same[_key(name, datatype)]))
-        )
-        for name in signals
-    ]
+    found = {
+        name: inspect_bids_recording(folder / name, root, same[_key(name, datatype)]) for name in signals
+    }
     for stem, lacking in sorted(_without_signal(names, signals, datatype).items()):
-        inspections.append(Inspection(str(folder / stem), (Problem("not-found", lacking),)))
-    return inspections
+        found[stem] = [Problem("not-found", lacking)]
+    return [Inspection(str(folder / name), tuple(problems)) for name, problems in found.items()]
 
 
 def _key(name: str, datatype: str) -> Any:
@@ -222,7 +215,6 @@ def _name_problems(path: Path, root: Path) -> list[Problem]:
                 f"{display_name(path)} says {key}-{own.entities.get(key)}, and its folder {key}-{around}"
             )
             message = message.replace(f"{key}-None", f"no {key}-")
-            problems.append(
-                Problem("not-bids", f"{message}; whose recording it is, is not certain. Rename or move it.")
-            )
+            to_do = "whose recording it is, is not certain. Rename or move it."
+            problems.append(Problem("not-bids", f"{message}; {to_do}"))
     return problems

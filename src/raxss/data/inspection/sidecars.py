@@ -71,14 +71,9 @@ def facts_of(path: Path, root: Path) -> RecordingFacts:
 
 
 def inspect_sidecars(path: Path, root: Path, facts: RecordingFacts, *, events: bool = True) -> list[Problem]:
-    """What is wrong with the tables and JSON files that apply to a recording, or missing of them.
+    """What is wrong with the tables and JSON files that apply to a signal file, or missing of them.
 
-    Parameters
-    ----------
-    path
-        The signal file; its name says which sidecars apply.
-    events
-        Also look at ``events.tsv`` and ``electrodes.tsv``, which do not bear on how samples are read.
+    ``events``: also of ``events.tsv`` and ``electrodes.tsv``, which do not bear on how samples are read.
     """
     problems: list[Problem] = []
     about = "ieeg.json" if path.stem.endswith("_ieeg") else "eeg.json"
@@ -293,11 +288,8 @@ def _channels_problems(
 
 def _type_problems(rows: Sequence[str], types: Sequence[str]) -> Iterator[Problem]:
     """A trigger or an ECG that the table calls an electrode would be scored as one."""
-    wrong = [
-        name
-        for name, kind in zip(rows, types, strict=True)
-        if kind.upper() in BRAIN_TYPES and is_no_electrode(name)
-    ]
+    pairs = zip(rows, types, strict=True)
+    wrong = [name for name, kind in pairs if kind.upper() in BRAIN_TYPES and is_no_electrode(name)]
     if wrong:
         message = (
             f"channels.tsv gives {len(wrong)} channels a type of electrodes that by their names are none"
@@ -317,9 +309,8 @@ def _matched(rows: Sequence[str], names: Sequence[str]) -> tuple[list[int | None
         message = f"channels.tsv has {len(rows)} channels and the recording {len(names)}"
         for what, left in (("only in the table", left_rows), ("only in the recording", left_channels)):
             message += f"; {what}, or ambiguous: {shown_names(left)}" if left else ""
-        return positions, [
-            Problem("channels-disagree", f"{message}. Correct the table, or copy the right one.")
-        ]
+        message += ". Correct the table, or copy the right one."
+        return positions, [Problem("channels-disagree", message)]
     problems = []
     pairs = [
         (name, names[place])
@@ -375,18 +366,15 @@ def _unit_problems(table: Table, positions: Sequence[int | None], facts: Recordi
     scaled = [item for item in wrong if item[1].strip() != "V"]
     if scaled:
         name, text, unit, factor = scaled[0]
-        yield Problem(
-            "units-disagree",
-            f"channels.tsv gives {len(scaled)} of {len(positions)} channels another unit than the header, the "
-            f"first is {quoted(name)}: {text.strip()} in the table, {unit} in the header, a factor of {factor:g}. "
-            "Correct the one that is wrong; n/a in the table leaves it to the header.",
+        message = (
+            f"channels.tsv gives {len(scaled)} of {len(positions)} channels another unit than the header"
         )
+        first = f"{quoted(name)} {text.strip()} in the table, {unit} in the header, a factor of {factor:g}"
+        to_do = "Correct the one that is wrong; n/a in the table leaves it to the header."
+        yield Problem("units-disagree", f"{message}, the first {first}. {to_do}")
     if len(wrong) > len(scaled):
-        yield Problem(
-            "units-in-volts",
-            f"channels.tsv gives {len(wrong) - len(scaled)} channels the unit V, as converters do that work in "
-            "volts; the header has another, which counts.",
-        )
+        message = f"channels.tsv gives {len(wrong) - len(scaled)} channels the unit V, as some converters do"
+        yield Problem("units-in-volts", f"{message}; the header has another, which counts.")
 
 
 # electrodes.tsv, events.tsv ------------------------------------------------------------------------------------

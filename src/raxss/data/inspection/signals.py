@@ -76,8 +76,6 @@ def signal_problems(
     limits
         Smallest and largest value that the converter of each channel can give, where they are known.
 
-    Examples
-    --------
     >>> from raxss.data.recording import ArrayRecording
     >>> samples = np.random.default_rng(0).normal(size=(2, 2000))
     >>> samples[1, 500:1500] = 0.0
@@ -278,11 +276,7 @@ def _bands(rate: float) -> tuple[NDArray[np.bool_], list[NDArray[np.bool_]]]:
 
 
 def _runs(mask: NDArray[np.bool_], before: int) -> tuple[NDArray[np.int64], int]:
-    """Lengths of all stretches of True, ``before`` added to one at the start; and that of one at the end.
-
-    >>> _runs(np.array([True, True, False, True]), 5)
-    (array([7, 1]), 1)
-    """
+    """Lengths of all stretches of True, ``before`` added to one at the start; and that of one at the end."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]])))
     starts, ends = edges[::2], edges[1::2]
     lengths = ends - starts

@@ -21,14 +21,7 @@ JSON_BYTES = 2**22
 
 
 def read_table(path: Path, root: Path, *, most_rows: int = tables.MAX_TABLE_ROWS) -> Table:
-    """A tab-separated table, as `raxss.data.tables` reads it; what that refuses is a problem with a code.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "channels.tsv"
-    >>> _ = path.write_text("name\\ttype\\nG1\\tECOG\\n")
-    >>> read_table(path, path.parent).values("type")
-    ('ECOG',)
-    """
+    """A tab-separated table, as `raxss.data.tables` reads it; what that refuses is a problem with a code."""
     open_unrefused(path, root).close()
     try:
         return tables.read_table(path, most_rows=most_rows)
@@ -37,14 +30,7 @@ def read_table(path: Path, root: Path, *, most_rows: int = tables.MAX_TABLE_ROWS
 
 
 def read_json(path: Path, root: Path) -> dict[str, Any]:
-    """A JSON object.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "ieeg.json"
-    >>> _ = path.write_text('{"SamplingFrequency": 1000}')
-    >>> read_json(path, path.parent)
-    {'SamplingFrequency': 1000}
-    """
+    """A JSON object."""
     why = "no JSON file beside a recording is longer"
     try:
         with open_unrefused(path, root) as file:
@@ -53,8 +39,5 @@ def read_json(path: Path, root: Path) -> dict[str, Any]:
     except DataError as error:
         raise Refused("sidecar-damaged", str(error)) from None
     if not isinstance(value, dict):
-        raise Refused(
-            "sidecar-damaged",
-            f"{display_name(path)} holds no JSON object ({{...}}). Correct it, or copy it again.",
-        )
+        raise Refused("sidecar-damaged", f"{display_name(path)} holds no JSON object ({{...}}). Correct it.")
     return value

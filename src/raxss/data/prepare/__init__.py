@@ -2,7 +2,6 @@
 
 units.py       one recording -> one file of samples, in the memory of a few blocks
 preparing.py   all recordings of a plan, by several processes; goes on after a kill
-assembling.py  finished units -> the folder, whole
 folder.py      the folder -> PreparedCollection, samples mapped from the disk
 """
 

@@ -135,17 +135,7 @@ def _mapped(file: str, file_sha256: str) -> NDArray[np.float32]:
 
 
 class PreparedCollection(SeriesCollection):
-    """The series of a prepared folder.
-
-    Attributes
-    ----------
-    preparation
-        What was done to every one of them.
-    facts
-        ``prepared.json``: source, settings, hashes.
-    table
-        ``series.parquet``: one row a series, in the same order.
-    """
+    """The series of a prepared folder, with its ``prepared.json`` (facts) and ``series.parquet`` (table)."""
 
     def __init__(self, folder: Path, facts: dict[str, Any], table: pd.DataFrame) -> None:
         self.folder, self.facts, self.table = folder, facts, table

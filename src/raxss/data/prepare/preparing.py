@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,8 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from raxss._core.atomic import (
     canonical_hash,
@@ -29,18 +31,22 @@ from raxss._core.atomic import (
     output_lock,
     refuse_existing,
     sha256_of,
+    whole_folder,
+    write_json,
 )
 from raxss._core.jobs import each_result
 from raxss._core.jobs.outcome import DIED, Failure
 from raxss._core.progress import with_progress
+from raxss._core.store import write_sealed
+from raxss._core.version import __version__
 from raxss.data.plan import CollectionPlan, RecordingPlan
-from raxss.data.prepare.assembling import assemble
-from raxss.data.prepare.folder import FORMAT, is_prepared, read_prepared
+from raxss.data.prepare.folder import COLUMNS, FACTS, FORMAT, PROBLEMS, TABLE, is_prepared, read_prepared
 from raxss.data.prepare.preprocessing import Preparation
 from raxss.data.prepare.units import KEPT, Input, Result, Unit, read_unit, units_in, write_unit
 from raxss.errors import DataError, EmptyDataError, OutputError, RAxSSWarning, RecordingError, display_name
 
 N_LISTED: Final = 10  # names that a message has one by one
+VERSIONS_OF: Final = ("numpy", "scipy", "pandas", "pyarrow", "edfio", "mne", "wfdb")
 N_DEATHS: Final = 3  # of workers at one recording, before the command gives up
 
 log = logging.getLogger(__name__)
@@ -100,14 +106,19 @@ def prepare(
         if not overwrite and _is_there(folder, key):
             log.info("%r holds just this already; nothing to do.", folder.name)
         else:
-            results = _earlier(units, work)
+            results = {unit.slug: result for unit in units if (result := read_unit(unit, work)) is not None}
+            units_in(work).keep_only({f"{slug}{suffix}" for slug in results for suffix in (".npy", ".json")})
             if results:
                 log.info("%d of %d recordings were prepared before.", len(results), len(units))
             left = [unit for unit in units if unit.slug not in results]
             results |= _work_through(left, work, workers, progress=progress)
-            if strict:
-                _refuse_left_out(results)
-            assemble(plan, folder, preparation, units, results, work, key, overwrite=overwrite)
+            left_out = sorted(sentence for result in results.values() for sentence in result["left_out"])
+            if strict and left_out:
+                raise EmptyDataError(
+                    f"{len(left_out)} series cannot be prepared: {' '.join(left_out[:N_LISTED])} "
+                    "Choose another crop or a smaller kernel, or go on without them (not strict)."
+                )
+            _assemble(plan, folder, preparation, units, results, work, key, overwrite=overwrite)
         units_in(work).keep_only(())
     return folder
 
@@ -126,7 +137,9 @@ def _units_and_key(
     plan: CollectionPlan, recordings: list[RecordingPlan], preparation: Preparation, workers: int
 ) -> tuple[list[Unit], str]:
     """One unit a recording, and a hash of all that the folder depends on."""
-    inputs = _hash_inputs(recordings, plan.root, workers)
+    names = _names({file for recording in recordings for file in recording.files}, plan.root)
+    with ThreadPoolExecutor(max(1, workers)) as pool:  # threads do, because hashing lets others run
+        inputs = dict(zip(names, pool.map(_hashed, names, names.values()), strict=True))
     units = [
         Unit(recording, preparation, tuple(inputs[file] for file in recording.files))
         for recording in recordings
@@ -199,21 +212,14 @@ def _listed(names: Sequence[str]) -> str:
     return "".join(f"\n  {line}" for line in [*names[:N_LISTED], *more])
 
 
-def _hash_inputs(recordings: list[RecordingPlan], root: Path, workers: int) -> dict[Path, Input]:
-    names = _names({file for recording in recordings for file in recording.files}, root)
-
-    def hashed(file: Path) -> Input:
-        name = names[file]
-        try:
-            before = os.stat(file)
-            return Input(name, sha256_of(file), before.st_size, before.st_mtime_ns)
-        except OSError as error:
-            raise RecordingError(
-                f"the file {display_name(name)} cannot be read: {error.strerror or 'unknown reason'}."
-            ) from error
-
-    with ThreadPoolExecutor(max(1, workers)) as pool:  # threads do, because hashing lets others run
-        return dict(zip(names, pool.map(hashed, names), strict=True))
+def _hashed(file: Path, name: str) -> Input:
+    try:
+        before = os.stat(file)
+        return Input(name, sha256_of(file), before.st_size, before.st_mtime_ns)
+    except OSError as error:
+        raise RecordingError(
+            f"the file {display_name(name)} cannot be read: {error.strerror or 'unknown reason'}."
+        ) from error
 
 
 def _names(files: Iterable[Path], root: Path) -> dict[Path, str]:
@@ -243,15 +249,6 @@ def _is_there(folder: Path, key: str) -> bool:
     return True
 
 
-def _refuse_left_out(results: dict[str, Result]) -> None:
-    left_out = [sentence for result in results.values() for sentence in result["left_out"]]
-    if left_out:
-        raise EmptyDataError(
-            f"{len(left_out)} series cannot be prepared: {' '.join(sorted(left_out)[:N_LISTED])} "
-            "Choose another crop or a smaller kernel, or go on without them (not strict)."
-        )
-
-
 # The folder of units ------------------------------------------------------------------------------------------
 
 
@@ -265,13 +262,6 @@ def _work_folder(work: Path) -> Iterator[None]:
     finally:
         with suppress(OSError):
             work.rmdir()  # if it is empty
-
-
-def _earlier(units: list[Unit], work: Path) -> dict[str, Result]:
-    """Results of earlier runs that are whole and still wanted; everything else is removed."""
-    results = {unit.slug: result for unit in units if (result := read_unit(unit, work)) is not None}
-    units_in(work).keep_only({f"{slug}{suffix}" for slug in results for suffix in (".npy", ".json")})
-    return results
 
 
 # Work ---------------------------------------------------------------------------------------------------------
@@ -294,7 +284,12 @@ def _work_through(units: list[Unit], work: Path, workers: int, *, progress: bool
                 raise result
             elif isinstance(result, Failure):
                 if result.kind == DIED:
-                    raise _workers_died(len(units) - len(results) - len(faults))
+                    n_left = len(units) - len(results) - len(faults)
+                    raise OutputError(
+                        errno.ENOMEM,
+                        f"workers died {N_DEATHS} times, perhaps for lack of memory; {n_left} recordings are left. "
+                        "Run the same command again with fewer workers: it goes on from there",
+                    )
                 faults.append(f"recording {unit.recording.name!r}: {result}.")
             else:
                 results[unit.slug] = result
@@ -316,9 +311,110 @@ def _attempt(unit: Unit, work: Path) -> Result | Exception:
         return error
 
 
-def _workers_died(n_left: int) -> OutputError:
-    return OutputError(
-        errno.ENOMEM,
-        f"workers died {N_DEATHS} times, perhaps for lack of memory; {n_left} recordings are left. Run the same "
-        "command again with fewer workers: it goes on from there",
-    )
+# The folder -------------------------------------------------------------------------------------------------
+
+
+def _assemble(
+    plan: CollectionPlan,
+    folder: Path,
+    preparation: Preparation,
+    units: list[Unit],
+    results: dict[str, Result],
+    work: Path,
+    key: str,
+    *,
+    overwrite: bool,
+) -> None:
+    """Put the units, in the plan's order, into a folder that appears in one step."""
+    rows = [
+        {**row, "group": row.get(plan.group_by or ""), "file": f"samples/{unit.slug}.npy"}
+        for unit in units
+        for row in results[unit.slug]["series"]
+    ]
+    if not rows:
+        left_out = [sentence for result in results.values() for sentence in result["left_out"]]
+        raise EmptyDataError(
+            f"nothing is left of {plan.source!r}, {len(left_out)} series: {' '.join(left_out[:N_LISTED])}"
+        )
+    full = [unit for unit in units if results[unit.slug]["series"]]
+    with whole_folder(folder, overwrite=overwrite) as temporary:
+        (temporary / "samples").mkdir()
+        for unit in full:
+            _link(work / f"{unit.slug}.npy", temporary / "samples" / f"{unit.slug}.npy")
+        _write_table(rows, temporary / TABLE)
+        write_json(temporary / PROBLEMS, _problems(plan, units, results))
+        outputs = {
+            f"samples/{unit.slug}.npy": {name: results[unit.slug][name] for name in ("sha256", "n_bytes")}
+            for unit in full
+        }
+        for name in (TABLE, PROBLEMS):
+            file = temporary / name
+            outputs[name] = {"sha256": sha256_of(file), "n_bytes": file.stat().st_size}
+        facts = {
+            "format": FORMAT,
+            "source": plan.source,
+            "preparation": str(preparation),
+            "settings": {
+                "pooling": list(preparation.pooling) if preparation.pooling else None,
+                "rate": preparation.rate,
+                "scaling": preparation.scaling,
+                **plan.settings,
+            },
+            "group_by": plan.group_by,
+            "n_recordings": len(full),
+            "n_series": len(rows),
+            "labels": dict(
+                sorted(Counter(str(row["label"]) for row in rows if row["label"] is not None).items())
+            ),
+            "key": key,
+            "collection_hash": canonical_hash([FORMAT, str(preparation), plan.group_by, rows]),
+            "inputs": {item.name: item.sha256 for unit in units for item in unit.inputs},
+            "outputs": outputs,
+            "versions": _versions(),
+        }
+        write_sealed(temporary / FACTS, facts)
+
+
+def _link(source: Path, target: Path) -> None:
+    """A second name for the same file, where the system can; the unit stays until the folder is in its place."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _write_table(rows: list[dict[str, Any]], path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    types = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
+    columns = {name: pa.array([row[name] for row in rows], types[kind]) for name, kind in COLUMNS.items()}
+    pq.write_table(pa.table(columns), path)
+
+
+def _problems(plan: CollectionPlan, units: list[Unit], results: dict[str, Result]) -> dict[str, Any]:
+    """Contents of problems.json."""
+    by_recording = {unit.recording.name: results[unit.slug] for unit in units}
+    return {
+        "absent": list(plan.absent),
+        "where_to_get": plan.where_to_get,
+        "unmatched": list(plan.unmatched),
+        "refused": list(plan.refused),
+        "left_out": [text for result in by_recording.values() for text in result["left_out"]],
+        "with_gaps": [
+            row["name"] for item in by_recording.values() for row in item["series"] if row["finite_share"] < 1
+        ],
+        "recordings": {
+            name: {"problems": result["problems"], "warnings": result["warnings"]}
+            for name, result in by_recording.items()
+            if result["problems"] or result["warnings"]
+        },
+    }
+
+
+def _versions() -> dict[str, str]:
+    versions = {"raxss": __version__}
+    for name in VERSIONS_OF:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions

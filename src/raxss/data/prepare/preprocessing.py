@@ -165,7 +165,10 @@ class Preparation:
             raise DataError(f"series {series.name!r}: {error}") from error
         samples = np.concatenate([stream.push(series.samples), stream.finish()], axis=1)
         if samples.size == 0:
-            raise too_short(series.name, series.n_samples, self)
+            raise EmptyDataError(
+                f"series {series.name!r} has {series.n_samples} samples, of which {str(self)!r} leaves none. "
+                "Leave this series out, or choose a smaller kernel."
+            )
         if self.scaling == "series":
             for row in samples:
                 mean, deviation = level(row.__getitem__, len(row))
@@ -182,11 +185,7 @@ class Preparation:
 
 
 def is_rate_known(rate: float, preparation: str = "") -> bool:
-    """Whether a rate, after this preparation, is a known one: pooling divides unknown rates as well.
-
-    >>> is_rate_known(250.0), is_rate_known(1.0), is_rate_known(1 / 12, "pool 24/12")
-    (True, False, False)
-    """
+    """Whether a rate, after this preparation, is a known one: pooling divides unknown rates as well."""
     pooling = Preparation.parse(preparation).pooling
     return not math.isclose(rate * (pooling[1] if pooling else 1), UNKNOWN_RATE)
 
@@ -210,14 +209,6 @@ def resampled(series: Series, rate: float) -> Series:
         note += f": it holds nothing above {series.rate / 2:g} Hz, which the model may look at"
     found = Preparation(rate=rate).apply(series)
     return replace(found, preparation="", notes=(*series.notes, f"{note}."))
-
-
-def too_short(name: str, n_samples: int, preparation: Preparation) -> EmptyDataError:
-    """The error about a series of which nothing would be left."""
-    return EmptyDataError(
-        f"series {name!r} has {n_samples} samples, of which {str(preparation)!r} leaves none. "
-        "Leave this series out, or choose a smaller kernel."
-    )
 
 
 def level(read: Callable[[slice], NDArray[Any]], n_samples: int) -> tuple[float, float]:
@@ -312,13 +303,7 @@ def _nonzero(deviation: NDArray[np.float64], mean: NDArray[np.float64]) -> NDArr
 
 
 def check_series(series: Sequence[Series], *, n_variates: int | None = None) -> None:
-    """Raise for series that cannot be used; warn about constant ones.
-
-    Parameters
-    ----------
-    n_variates
-        What the model was fitted on; without it, what the first series has.
-    """
+    """Raise for series that cannot be used; warn about constant ones. ``n_variates``: those of the model."""
     if len(series) == 0:
         raise EmptyDataError("no series were given (0 samples, an empty list); at least one is needed.")
     expected = series[0].n_variates if n_variates is None else n_variates

@@ -15,22 +15,7 @@ OTHER_RATE = 0.1  # of a rate: series further off are refused
 
 @dataclass(frozen=True)
 class ModelPreparation:
-    """What makes a raw series like those that a model learned from.
-
-    Attributes
-    ----------
-    rates
-        Of the training series, prepared.
-    resample
-        Bring series of another rate to the nearest of the training series' first.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> raw = Series(np.sin(np.arange(2400.0)), rate=1000.0, name="a")
-    >>> ModelPreparation(Preparation(pooling=(24, 12)), (500 / 12,), resample=True).apply(raw)
-    Series('a', 1 variate, 99 samples at 41.6667 Hz = 2.376 s)
-    """
+    """What makes a raw series like the training series, which have ``rates``; ``resample``: to their rate first."""
 
     preparation: Preparation
     rates: tuple[float, ...]
@@ -39,7 +24,8 @@ class ModelPreparation:
     def apply(self, series: Series) -> Series:
         """The prepared series."""
         if self.resample and not series.preparation and is_rate_known(series.rate):
-            raw = _raw_rates(self.rates, str(self.preparation))
+            words = str(self.preparation)
+            raw = [rate * _stride(words) for rate in self.rates if is_rate_known(rate, words)]
             if self.preparation.rate is None and raw and not _is_close(series.rate, raw, SAME_RATE):
                 series = resampled(series, _nearest(series.rate, raw))
         return self.preparation.apply(series)
@@ -50,10 +36,12 @@ def check_rates_of_model(series: Sequence[Series], rates: Sequence[float]) -> No
     for item in series:
         known = _known_rates(item, rates)
         if known and not _is_close(item.rate, known, OTHER_RATE):
-            raw = _nearest(item.rate, known) * _stride(item.preparation)
+            stride = _stride(item.preparation)
+            raw = _nearest(item.rate, known) * stride
+            after = f" (both after {item.preparation!r})" if stride > 1 else ""
             raise RateMismatchError(
                 f"series {item.name!r} has a rate of {item.rate:g} Hz, but the model was fitted at "
-                f"{_shown_rates(known)} Hz{_after(item.preparation)}: its windows would last another time, and its "
+                f"{_shown_rates(known)} Hz{after}: its windows would last another time, and its "
                 f"score would mean nothing. Resample the recording to {raw:g} Hz: with --resample, or in Python "
                 f"with raxss.data.prepare.preprocessing.resampled(series, {raw:g}) before anything else."
             )
@@ -89,11 +77,6 @@ def _known_rates(series: Series, rates: Sequence[float]) -> list[float]:
     return [rate for rate in rates if is_rate_known(rate, series.preparation)]
 
 
-def _raw_rates(rates: Sequence[float], preparation: str) -> list[float]:
-    """Those that recordings had before they were pooled."""
-    return [rate * _stride(preparation) for rate in rates if is_rate_known(rate, preparation)]
-
-
 def _stride(preparation: str) -> int:
     pooling = Preparation.parse(preparation).pooling
     return pooling[1] if pooling else 1
@@ -109,7 +92,3 @@ def _nearest(rate: float, others: Sequence[float]) -> float:
 
 def _shown_rates(rates: Sequence[float]) -> str:
     return join_names((f"{rate:g}" for rate in rates), 5)
-
-
-def _after(preparation: str) -> str:
-    return f" (both after {preparation!r})" if _stride(preparation) > 1 else ""

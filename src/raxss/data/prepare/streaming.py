@@ -19,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.errors import ConfigError, DataError, SignalWarning
+from raxss.errors import ConfigError, SignalWarning
 
 Block = NDArray[np.floating]  # (n_channels, n_samples of this block)
 Output = NDArray[np.float32]  # (n_channels, n_samples that are ready)
@@ -32,30 +32,19 @@ MOST_TAPS = 20_000_000  # of a filter; reached by ratios of rates that are a mis
 
 
 class Stream(ABC):
-    """A signal on its way through, block by block.
+    """A signal of ``n_samples`` on its way through, block by block; ``n_out`` samples come out.
 
-    Attributes
-    ----------
-    n_samples
-        Of the whole signal.
-    n_out
-        How many will have come out at the end.
-    centred
-        Take each channel's first finite sample away, before anything else: float32 has seven digits, and would not
-        hold a small signal on a large offset. For z-scores, which have no offset in the end.
+    With ``centred`` each channel's first finite sample is taken away before anything else: float32 has seven
+    digits, and would not hold a small signal on a large offset. For z-scores, which have no offset in the end.
     """
 
     def __init__(self, n_samples: int, n_out: int) -> None:
         self.n_samples, self.n_out = n_samples, n_out
         self.centred = False
         self._offset: NDArray[np.float64] | None = None
-        self._n_pushed = 0
 
     def push(self, block: Block) -> Output:
         """Take the next samples in, give those out that are ready."""
-        self._n_pushed += block.shape[1]
-        if self._n_pushed > self.n_samples:
-            raise DataError(f"{self._n_pushed} samples were pushed into a stream made for {self.n_samples}.")
         samples = np.asarray(block, dtype=np.float64)
         return _stored(self._push(self._less_offset(samples) if self.centred else samples))
 
@@ -71,10 +60,6 @@ class Stream(ABC):
 
     def finish(self) -> Output:
         """What is left, once all samples were pushed."""
-        if self._n_pushed != self.n_samples:
-            raise DataError(
-                f"a stream made for {self.n_samples} samples ended after {self._n_pushed}; push all of them."
-            )
         return _stored(self._finish())
 
     @abstractmethod
@@ -108,16 +93,7 @@ class Unchanged(Stream):
 
 
 class Pooling(Stream):
-    """The mean of ``kernel`` samples every ``stride``; a last kernel that is not full is dropped.
-
-    Examples
-    --------
-    >>> pooling = Pooling(3, 2, n_samples=6)
-    >>> pooling.push(np.array([[1.0, 2.0, 3.0, 4.0]])), pooling.push(np.array([[5.0, 9.0]]))
-    (array([[2.]], dtype=float32), array([[4.]], dtype=float32))
-    >>> pooling.finish().shape
-    (1, 0)
-    """
+    """The mean of ``kernel`` samples every ``stride``; a last kernel that is not full is dropped."""
 
     def __init__(self, kernel: int, stride: int, n_samples: int) -> None:
         super().__init__(n_samples, max(0, (n_samples - kernel) // stride + 1))
@@ -151,13 +127,6 @@ class Resampling(Stream):
     up to .8 of the lower Nyquist frequency pass; from that frequency on they are 80 dB down, and
     so cannot fold back. A constant stays constant. Beyond its ends the signal is taken to go on at its first
     and last value. The ratio of rates is a fraction; where that is not exact, time drifts by less than `DRIFT`.
-
-    Examples
-    --------
-    >>> resampling = Resampling(1000.0, 250.0, n_samples=1000)
-    >>> first, last = resampling.push(np.ones((1, 1000))), resampling.finish()
-    >>> first.shape, last.shape, float(last[0, -1])
-    ((1, 224), (1, 26), 1.0)
     """
 
     def __init__(self, rate: float, target: float, n_samples: int) -> None:
@@ -225,11 +194,7 @@ class Resampling(Stream):
 
 
 def rate_ratio(rate: float, target: float) -> Fraction:
-    """target / rate as the simplest fraction by which time drifts less than `DRIFT`.
-
-    >>> rate_ratio(1000.0, 250.0), rate_ratio(512.0, 250.0), rate_ratio(999.412, 250.0)
-    (Fraction(1, 4), Fraction(125, 256), Fraction(2551, 10198))
-    """
+    """target / rate as the simplest fraction by which time drifts less than `DRIFT`."""
     exact = Fraction(target) / Fraction(rate)
     largest = 1
     while True:

@@ -205,10 +205,7 @@ def _npy_header(n_samples: int) -> bytes:
 def _write_stretches(
     stretches: list[_Stretch], recording: Recording, preparation: Preparation, file: BinaryIO, begin: int
 ) -> None:
-    """Read blocks of all channels, and write what comes out of each at its place.
-
-    With seek and write: pages of a map that were touched would count as our memory until the system wants it.
-    """
+    """Write each block's output at its place; by seek, because touched pages of a map count as our memory."""
     first = stretches[0]
     channels = [channel for stretch in stretches for channel in stretch.plan.channels]
     places = [

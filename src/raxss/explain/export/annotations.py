@@ -8,16 +8,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from raxss.data.names import match_channels
 from raxss.data.training_overlap import MARKED, MARKS
 from raxss.errors import DataError, MissingExtraError, display_name, join_names
 from raxss.explain.escape import plain
+from raxss.explain.evidence import Evidence
 from raxss.explain.findings import N_WINDOWS, strongest_apart
-
-if TYPE_CHECKING:
-    from raxss.explain.evidence import Evidence
 
 
 def mne_annotations(
@@ -72,8 +70,6 @@ def mne_annotations(
             "annotations for MNE need the package mne, which is not installed. Install it with: pip install "
             "'raxss[bids]'"
         ) from error
-    from raxss.explain.evidence import Evidence
-
     several = [evidence] if isinstance(evidence, Evidence) else list(evidence)
     date = None if raw is None else raw.info["meas_date"]
     start = 0.0 if date is None else raw.first_time  # MNE counts from the date, before the first sample
@@ -90,7 +86,7 @@ def mne_annotations(
 
 
 def _channels(evidence: Sequence[Evidence], raw: Any) -> list[tuple[str, ...]]:
-    """The channel of each series as the recording spells it; none, which is all, where a series has several."""
+    """Channel of each series as ``raw`` spells it; an empty tuple, which MNE reads as all, for several channels."""
     own = ["" if item.series is None else item.series.origin.get("channel", "") for item in evidence]
     if raw is None:
         return [(name,) if name else () for name in own]

@@ -2,7 +2,7 @@
 
     RecordingFindings, rows of the source's channels.tsv -> rows of channels.tsv and events.tsv, their sidecars
 
-Of the source's tables only what cannot name a person is copied. Next: derivatives.py puts these into files.
+Of the source's tables only what cannot name a person is copied.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from raxss._core.atomic import json_ready, without_formula
 from raxss._core.version import __version__
 from raxss.data.training_overlap import STATES
-from raxss.explain.evidence import NOTE
+from raxss.explain.evidence import NOTE, Evidence
 from raxss.explain.findings import N_WINDOWS, ChannelFindings, RecordingFindings, without_name
 from raxss.uncertainty.bootstrap import BOOTSTRAP, LEVEL, VENN_ABERS
 
@@ -50,17 +50,18 @@ def channel_rows(
     for cells, found in zip(source, _found_of(source, findings), strict=True):
         row: dict[str, Any] = {"name": cells.get("name", "")}
         row |= {name: _allowed(name, cells.get(name, "")) for name in copied}
+        evidence = None if found is None else found.evidence
         for place, column in enumerate(class_columns("probability", findings.classes)):
-            row[column] = None if found is None else float(found.probability[place])
+            row[column] = None if evidence is None else float(evidence.probability[place])
         row["rank"] = None if found is None else ranks[id(found)]
-        row["predicted"] = None if found is None else without_formula(str(found.predicted))
+        row["predicted"] = None if evidence is None else without_formula(str(evidence.predicted))
         row["n_windows"] = None if found is None else found.n_windows
-        row["effective_windows"] = None if found is None else found.effective_windows
-        rows.append(row | uncertainty_cells(findings.classes, found))
+        row["effective_windows"] = None if evidence is None else evidence.effective_windows
+        rows.append(row | uncertainty_cells(findings.classes, evidence))
     return rows
 
 
-def uncertainty_cells(classes: Sequence[Any], found: ChannelFindings | None) -> dict[str, Any]:
+def uncertainty_cells(classes: Sequence[Any], found: Evidence | None) -> dict[str, Any]:
     """Uncertainty of a channel's score, by column; None where that is not known.
 
     All columns are always there, so that tables of many recordings can be concatenated. They are those of
@@ -70,9 +71,9 @@ def uncertainty_cells(classes: Sequence[Any], found: ChannelFindings | None) -> 
     held = None if found is None else found.prediction_set
     interval = None if found is None else found.interval
     low, high = (None, None) if interval is None else (interval.low, interval.high)
-    uncalibrated = None if found is None else found.uncalibrated
+    sums = None if found is None or found.calibrated_probability is None else found.series_probability
     cells: dict[str, Any] = {"seen_in_training": None if found is None else found.seen_in_training}
-    for name, values in (("uncalibrated", uncalibrated), ("interval_low", low), ("interval_high", high)):
+    for name, values in (("uncalibrated", sums), ("interval_low", low), ("interval_high", high)):
         for place, column in enumerate(class_columns(name, classes)):
             cells[column] = None if values is None else float(values[place])
     cells["interval_method"] = None if interval is None else interval.method
@@ -80,7 +81,7 @@ def uncertainty_cells(classes: Sequence[Any], found: ChannelFindings | None) -> 
         cells[column] = None if held is None else class_ in held
     cells["abstains"] = None if found is None else found.abstains
     cells["warnings"] = (
-        None if found is None else " ".join(without_name(note, found.name) for note in found.notes)
+        None if found is None else " ".join(without_name(note, found.name) for note in found.notes or ())
     )
     return cells
 
@@ -91,7 +92,7 @@ def event_rows(findings: RecordingFindings) -> list[dict[str, Any]]:
         {
             "onset": row["start_s"],
             "duration": row["end_s"] - row["start_s"],
-            "trial_type": f"raxss/{item.predicted}",
+            "trial_type": f"raxss/{item.evidence.predicted}",
             "channel": item.channel,
             **{name: row[name] for name in ("probability", "weight", "contribution", "rank")},
         }
@@ -102,11 +103,7 @@ def event_rows(findings: RecordingFindings) -> list[dict[str, Any]]:
 
 
 def class_columns(what: str, classes: Sequence[Any]) -> list[str]:
-    """Column name of each class: letters, digits and ``_`` alone, each name once.
-
-    >>> class_columns("probability", ["other", "soz zone", "soz-zone"])
-    ['probability_other', 'probability_soz_zone', 'probability_soz_zone_2']
-    """
+    """Column name of each class: letters, digits and ``_`` alone, each name once."""
     names: list[str] = []
     for class_ in classes:
         slug = re.sub(r"[^A-Za-z0-9]+", "_", str(class_)).strip("_")[:40] or "class"
@@ -225,12 +222,13 @@ def about_events(findings: RecordingFindings) -> dict[str, Any]:
 def _found_of(
     source: Sequence[Mapping[str, str]], findings: RecordingFindings
 ) -> list[ChannelFindings | None]:
-    """What was found of each row. Channels that share a name have positions in theirs, and so keep their order."""
+    """Findings of each row of the source, None for unscored rows; channels of one name are matched in order."""
     place = findings.classes.index(findings.class_)
     stretches: dict[tuple[str, str], ChannelFindings] = {}  # the best of each channel
     for entry in findings.channels:
-        key = entry.channel, re.sub(r"#\d+$", "", entry.name)
-        if key not in stretches or entry.probability[place] > stretches[key].probability[place]:
+        key = entry.channel, re.sub(r"#\d+$", "", entry.evidence.name)
+        best = stretches.get(key)
+        if best is None or entry.evidence.probability[place] > best.evidence.probability[place]:
             stretches[key] = entry
     by_name: dict[str, list[ChannelFindings]] = {}
     for (channel, _), stretch in stretches.items():
@@ -249,7 +247,7 @@ def _found_of(
 
 
 def _allowed(column: str, cell: str) -> str:
-    """A cell of the source's table, if it is what such a cell should be; else nothing."""
+    """The cell if it matches the pattern of its column, else an empty text."""
     text = cell.strip().upper() if column == "type" else cell.strip()
     return text if re.fullmatch(COPIED[column], text) else ""
 
@@ -277,5 +275,5 @@ def cell_text(value: Any) -> str:
 
 
 def json_text(value: Any) -> str:
-    """UTF-8 can hold it, whatever a name carries."""
+    """JSON in ASCII, so that any name can be written."""
     return json.dumps(json_ready(value), indent=2, ensure_ascii=True, allow_nan=False, default=str) + "\n"

@@ -4,7 +4,6 @@
 
 Sidecars describe every column and name model, settings and files by their hashes. The files of a recording appear
 together or not at all, and a folder that raxss did not make is left as it is.
-Before this: derivative_tables.py has rows and columns.
 """
 
 from __future__ import annotations
@@ -67,12 +66,6 @@ def find_source(inputs: Sequence[Path]) -> tuple[Path, list[str] | None]:
     """The BIDS root that all inputs are of, and the recordings that are meant, or None: all.
 
     Each input is a BIDS root, or a recording's file inside one.
-
-    Examples
-    --------
-    >>> root, names = find_source([Path("study/sub-01/ieeg/sub-01_task-rest_ieeg.edf")])
-    >>> root.name, names
-    ('study', ['sub-01_task-rest'])
     """
     roots: dict[Path, list[str] | None] = {}
     for path in (Path(os.path.abspath(entry)) for entry in inputs):
@@ -105,29 +98,19 @@ def run_in_tree(path: Path, name: Any) -> Path | None:
         root, names = find_source([path])
     except RecordingError:
         return None
-    known = [run.name for run in runs_of(open_tree(root), ("ieeg", "eeg")) if run.signal is not None]
+    known = [run.name for run in runs_of(open_tree(root)) if run.signal is not None]
     return root if name in (known if names is None else {*known} & {*names}) else None
 
 
 @dataclass(frozen=True)
 class Derivatives:
-    """A derivative dataset that is being written; made by `open_derivatives`.
-
-    Attributes
-    ----------
-    runs
-        The recordings that are to be there in the end, by name.
-    model
-        Facts about the model: hashes, classes, training data.
-    class_
-        Class that channels are ranked by.
-    """
+    """A derivative dataset that is being written; made by `open_derivatives`."""
 
     root: Path
     tree: Tree
-    runs: Mapping[str, BidsRun]
-    model: Mapping[str, Any]
-    class_: Any
+    runs: Mapping[str, BidsRun]  # to be there in the end, by name
+    model: Mapping[str, Any]  # facts about it: hashes, classes, training data
+    class_: Any  # that channels are ranked by
     hashes: dict[str, dict[str, str]] = field(default_factory=dict)  # of a run's files, each file read once
 
     def is_there(self, name: str) -> bool:
@@ -194,7 +177,7 @@ class Derivatives:
                 (place / name).write_text(text, encoding="utf-8")
 
     def _bundle(self, name: str) -> str:
-        """What the files of a recording are called together."""
+        """Name of the lock and of the temporary folder of a recording's files."""
         return f"{name}_desc-raxss"
 
     def _places(self, name: str) -> list[str]:
@@ -216,7 +199,7 @@ class Derivatives:
         return self.hashes[name]
 
     def _dataset_files(self) -> dict[str, str]:
-        """What the dataset has besides recordings, where it is not there or lacks something."""
+        """Files of the dataset itself that are missing or out of date: name -> text."""
         files = {DESCRIPTION: json_text(self._description)}
         if not (self.root / README).exists():
             files[README] = ABOUT_README
@@ -254,20 +237,13 @@ def open_derivatives(
     *,
     model: Mapping[str, Any],
     classes: Sequence[Any],
-    recordings: Collection[str] | None = None,
+    recordings: Collection[str] | None = None,  # names of those to write; None: all whose signals are there
     class_: Any = None,
     overwrite: bool = False,
 ) -> Derivatives:
     """Open a derivative dataset to write into, new or begun earlier.
 
-    Parameters
-    ----------
-    source
-        The BIDS root that recordings are of.
-    model
-        Facts about the model; what another model made is replaced only with ``overwrite``.
-    recordings
-        Names of those to write; None: all whose signals are there.
+    What another model made is replaced only with ``overwrite``.
     """
     root, tree = Path(os.path.abspath(root)), open_tree(source)
     if os.path.realpath(root) == os.path.realpath(tree.root):
@@ -278,7 +254,7 @@ def open_derivatives(
     if root.is_dir():
         finish_files(root)
     _refuse_foreign(root, link_to(tree.root, root, _doi(tree)))
-    known = {run.name: run for run in runs_of(tree, ("ieeg", "eeg"))}
+    known = {run.name: run for run in runs_of(tree)}
     wanted = [name for name, run in known.items() if run.signal] if recordings is None else list(recordings)
     for name in wanted:
         if name not in known:
@@ -305,11 +281,7 @@ def open_derivatives(
 
 
 def with_task(name: str) -> str:
-    """The name of a recording with a task, which BIDS requires and some trees leave out.
-
-    >>> with_task("sub-01_ses-a_run-01"), with_task("sub-01_task-rest")
-    ('sub-01_ses-a_task-unnamed_run-01', 'sub-01_task-rest')
-    """
+    """The name of a recording with a task, which BIDS requires and some trees leave out."""
     if "_task-" in name:
         return name
     return re.sub(r"^(sub-[^_]+(?:_ses-[^_]+)?)", r"\1_task-unnamed", name)

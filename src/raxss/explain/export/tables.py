@@ -12,17 +12,15 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raxss._core.atomic import json_ready, whole_folder
 from raxss.errors import DataError
+from raxss.explain.evidence import FORMAT, NOTE, Evidence
 from raxss.explain.neighbour_lists import Columns
-
-if TYPE_CHECKING:
-    from raxss.explain.evidence import Evidence
 
 #: A dictionary of doubles takes longer than writing them; only names repeat.
 HOW_TO_WRITE: Mapping[str, Any] = {"compression": "zstd", "use_dictionary": ["series"]}
@@ -58,8 +56,8 @@ def write_tables(
     >>> import pandas as pd
     >>> from raxss import RAxSSClassifier
     >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic()
-    >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+    >>> series = load_synthetic(8)
+    >>> model = RAxSSClassifier("dlinear", window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
     >>> with tempfile.TemporaryDirectory() as place:
     ...     n_series = write_tables(model.explain_each(series[:3]), f"{place}/why")
     ...     summary = pd.read_parquet(f"{place}/why/summary.parquet")
@@ -140,7 +138,7 @@ class _File:
 
 
 def _table(columns: Columns, name: str | None = None) -> pa.Table:
-    """As Arrow has it, with the name of the series before, if there is one."""
+    """Arrow table; with a name, its first column names the series."""
     series = {} if name is None else {"series": pa.repeat(name, len(columns["window"]))}
     return pa.table(series | {key: pa.array(values) for key, values in columns.items()})
 
@@ -183,8 +181,6 @@ def _uncertainty_columns(evidence: Evidence) -> dict[str, Any]:
 
 
 def _summary_table(rows: list[dict[str, Any]]) -> pa.Table:
-    from raxss.explain.evidence import FORMAT, NOTE
-
     columns: dict[str, pa.Array] = {}
     for name in rows[0]:
         values = [row[name] for row in rows]

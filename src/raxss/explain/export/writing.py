@@ -4,7 +4,6 @@
                                                    OUT/<recording>/<channel>/evidence.json, windows.parquet, ...
 
 Evidence is read once, whatever is written of it, and released. A recording of one series has one folder.
-Before this: report/ makes the page, ../series_evidence.py the rest. Next: cli/explain.py calls it.
 """
 
 from __future__ import annotations
@@ -38,22 +37,8 @@ def write_recordings(
 ) -> Path:
     """Write a folder with one folder a recording in it; it appears whole or not at all.
 
-    Parameters
-    ----------
-    evidence
-        Of the series of ``recordings``, in their order.
-    recordings
-        Names and series; an iterator is read recording by recording, so that not all need be in memory.
-    model
-        Facts about the model, as `raxss.explain.findings.model_facts` gives them.
-    formats
-        Of ``report`` for each recording, ``json``, ``parquet`` and ``figures`` for each series.
-    positive
-        The class that channels are ranked by; see `raxss.explain.findings.class_of`.
-    top
-        Number of windows whose neighbour lists are kept; None keeps all.
-    when_done
-        Called with the findings of each recording when its last channel is written.
+    ``evidence`` is of the series of ``recordings``, in their order. Both are read recording by recording, so that
+    not all need be in memory.
     """
     tables = [item for item in FORMATS if item in formats]
     passing = iter(evidence)

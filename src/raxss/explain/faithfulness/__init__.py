@@ -4,31 +4,32 @@
 
 Evidence adds up to the score by construction, which does not show that the score rests on it. So signals are
 perturbed, neighbours swapped and networks randomised, and every probe has a control whose outcome is known.
-Reading order: timeline.py, perturbation.py, gradients.py, distinct_windows.py, perturbed_series.py,
-model_adapter.py; one file a probe; running.py.
+Reading order: timeline.py, perturbation.py, gradients.py, perturbed_series.py, model_adapter.py; one file a
+probe; running.py.
 """
 
 from raxss.explain.faithfulness.counterfactual import replaced_windows, smallest_flip
 from raxss.explain.faithfulness.deletion import Deleted, delete_and_insert
 from raxss.explain.faithfulness.linear_probing import held_features, linear_probe, properties
-from raxss.explain.faithfulness.localisation import Found, average_precisions, located, truth_of
-from raxss.explain.faithfulness.localisation_baselines import (
+from raxss.explain.faithfulness.localisation import (
+    Found,
+    average_precisions,
     band_power,
     in_windows,
     line_length,
+    located,
     shift_test,
+    truth_of,
     windows_that_know,
 )
-from raxss.explain.faithfulness.marks import Mark, as_marked, read_events, read_marked, read_marks, truth_from
+from raxss.explain.faithfulness.marks import Mark, as_marked, read_events, read_marked, truth_from
 from raxss.explain.faithfulness.measures import mean_curves, measures_of, summarised
 from raxss.explain.faithfulness.model_adapter import ModelAdapter, WindowAttribution, WindowModelAdapter
 from raxss.explain.faithfulness.one_series import SeriesFaithfulness, faithfulness_of
-from raxss.explain.faithfulness.parameter_randomisation import randomised_network
-from raxss.explain.faithfulness.report_verdict import PAGE, verdict_for_report
-from raxss.explain.faithfulness.retrieval_randomisation import randomised_retrieval
+from raxss.explain.faithfulness.randomisation import randomised_network, randomised_retrieval
 from raxss.explain.faithfulness.running import PROBES, Parts, Plan, run_probes
 from raxss.explain.faithfulness.stability import changed_a_little
-from raxss.explain.faithfulness.verdict import Statement, statements, verdict
+from raxss.explain.faithfulness.verdict import PAGE, Statement, statements, verdict, verdict_for_report
 
 __all__ = [
     "ModelAdapter",
@@ -39,7 +40,6 @@ __all__ = [
     "located",
     "Found",
     "truth_of",
-    "read_marks",
     "read_marked",
     "read_events",
     "Mark",

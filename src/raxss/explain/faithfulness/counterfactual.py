@@ -4,7 +4,7 @@
                                     -> the fewest stretches found whose replacement changes the decision
 
 The same is done to a random window, because any replacement changes something. The set of stretches is found
-greedily, so it is an upper bound: a smaller one may exist. Next: stability.py makes small changes.
+greedily, so it is an upper bound: a smaller one may exist.
 """
 
 from __future__ import annotations
@@ -35,17 +35,6 @@ def replaced_windows(
     Rows: ``window``, ``strongest`` (by contribution) or ``random`` (mean of some); ``by``, ``neighbour`` (the most
     similar window, where neighbours are known), ``surrogate`` or ``mean``; ``fall``, of the score, negative where
     it rises.
-
-    Examples
-    --------
-    >>> from raxss import RAxSSClassifier
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic(8)
-    >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> adapter = model.model_adapter()
-    >>> attribution = next(adapter.attributions([series[0]], with_lists=True))
-    >>> [(one["window"], one["by"]) for one in replaced_windows(adapter, attribution)][:3]
-    [('strongest', 'neighbour'), ('strongest', 'surrogate'), ('strongest', 'mean')]
     """
     class_ = attribution.predicted
     strongest = int(attribution.contributions(class_).argmax())
@@ -93,10 +82,6 @@ def without_needless(
 
     Whether one can go depends on which went before it. All outcomes of the next few are scored in one batch,
     because many copies hardly take longer than one.
-
-    >>> three = np.array([True, True, True])
-    >>> without_needless(three, np.array([0, 1]), lambda some: np.array([one.sum() >= 2 for one in some]))
-    array([False,  True,  True])
     """
     chosen = chosen.copy()
     for first in range(0, len(candidates), AHEAD):
@@ -133,16 +118,6 @@ def smallest_flip(
     -------
     ``flips``, whether replacing all in that order ever changes the decision; ``share`` and ``seconds`` of what is
     replaced then (an upper bound of the least), ``stretches``, their indices.
-
-    Examples
-    --------
-    >>> from raxss import RAxSSClassifier
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic(8)
-    >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> adapter = model.model_adapter()
-    >>> sorted(smallest_flip(adapter, next(adapter.attributions([series[0]])), "mean"))
-    ['flips', 'seconds', 'share', 'stretches']
     """
     class_ = attribution.predicted
     stretches = Stretches.of(attribution.series, attribution.window_length, seed=seed, effects=effects)

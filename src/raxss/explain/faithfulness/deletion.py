@@ -8,7 +8,6 @@ puts them back. The score is that of the class that was predicted. The less area
 insertion, the better an order; orders are judged by their distance from random ones.
 
 Dropping windows from the sum instead lowers it by construction and tests nothing; it is computed as a check only.
-Next: counterfactual.py looks at single windows and at decisions.
 """
 
 from __future__ import annotations
@@ -42,22 +41,12 @@ N_RANDOM = 3  # random orders, whose mean is what others are compared with
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Stretches:
-    """A series in stretches, and the baselines that replace them.
-
-    Attributes
-    ----------
-    edges
-        ``(n_stretches + 1,)``.
-    baselines
-        By name, ``(n_variates, n_samples)``.
-    effects
-        What `alone` found, by baseline; may be shared by probes.
-    """
+    """A series in stretches, and the baselines that replace them."""
 
     series: Series
-    edges: NDArray[np.int64]
-    baselines: dict[str, Floats]
-    effects: dict[str, Floats] = field(default_factory=dict)
+    edges: NDArray[np.int64]  # (n_stretches + 1,)
+    baselines: dict[str, Floats]  # by name, (n_variates, n_samples)
+    effects: dict[str, Floats] = field(default_factory=dict)  # what `alone` found, by baseline
 
     @classmethod
     def of(
@@ -85,52 +74,33 @@ class Stretches:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Curve:
-    """A score while stretches go, or come back.
-
-    Attributes
-    ----------
-    removed
-        Share of the samples that is not, or no longer, the signal's own: ``(n_steps + 1,)``; of insertion it falls.
-    scores
-        Probability of the class that was predicted.
-    """
+    """Score while stretches are replaced (deletion) or restored (insertion)."""
 
     baseline: str
     order: str
     direction: str
-    removed: Floats
-    scores: Floats
+    removed: Floats  # (n_steps + 1,) share of the samples that is replaced; of insertion it falls
+    scores: Floats  # (n_steps + 1,) probability of the class that was predicted
 
     @property
     def area(self) -> float:
-        """Mean height over the share that is changed, from 0 to all."""
+        """Area under the curve over the share that is changed, from 0 to 1."""
         changed = self.removed if self.direction == DELETION else 1.0 - self.removed
         return float(np.trapezoid(self.scores, changed))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Deleted:
-    """All curves of one series.
-
-    Attributes
-    ----------
-    missing
-        Orders that do not exist for this model and series, with the reason.
-    gradient_found
-        Baseline -> share of the change in score that integrated gradients add up to.
-    dropped
-        The check: the sum when windows are left out of it, by contribution and at random.
-    """
+    """All curves of one series."""
 
     curves: list[Curve]
-    missing: dict[str, str] = field(default_factory=dict)
-    gradient_found: dict[str, float] = field(default_factory=dict)
-    dropped: dict[str, float] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)  # orders that do not exist, with the reason
+    gradient_found: dict[str, float] = field(default_factory=dict)  # share of the change, by baseline
+    dropped: dict[str, float] = field(default_factory=dict)  # of `dropped_windows`
 
-    def gain(self, order: str, baseline: str, direction: str | None = None) -> float:
-        """By how much an order's areas are better than random ones; the mean of both directions by default."""
-        found = gains_over_random(mean_areas(self.rows()), order, baseline)
-        return float(np.mean(list(found.values()))) if direction is None else found[direction]
+    def gain(self, order: str, baseline: str) -> float:
+        """By how much an order's areas are better than random ones, mean of both directions."""
+        return float(np.mean(list(gains_over_random(mean_areas(self.rows()), order, baseline).values())))
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each curve: where it comes from, its area and its points."""
@@ -182,17 +152,6 @@ def delete_and_insert(
     the baseline; ``random``. ``occlusion`` is no evidence but a ceiling to compare with: what replacing each
     stretch alone does to the score. It is kept in ``effects``, where that is given, for `smallest_flip` of the same
     adapter, series and seed.
-
-    Examples
-    --------
-    >>> from raxss import RAxSSClassifier
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic(8)
-    >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> adapter = model.model_adapter()
-    >>> deleted = delete_and_insert(adapter, next(adapter.attributions([series[0]])), n_steps=2, n_random=1)
-    >>> len(deleted.curves)  # two baselines, six orders, two directions
-    24
     """
     stretches = Stretches.of(attribution.series, attribution.window_length, seed=seed, effects=effects)
     class_ = attribution.predicted
@@ -248,7 +207,7 @@ def values_of(
 
 
 def alone(adapter: ModelAdapter, stretches: Stretches, baseline: str) -> Floats:
-    """Probabilities ``(n_stretches, C)`` when each stretch is replaced by itself; computed once."""
+    """Probabilities ``(n_stretches, C)`` with one stretch replaced at a time; computed once."""
     if baseline not in stretches.effects:
         each = np.eye(len(stretches), dtype=bool)
         copies = (stretches.without(baseline, chosen) for chosen in each)

@@ -5,7 +5,6 @@
 Integrated gradients (Sundararajan et al., 2017), by the middle of equal steps along the straight line; captum's
 "riemann_middle" gives the same. The path starts at the same baseline that deletion uses: from zeros it would be
 silent in networks that normalise each window, because those do not see its scale.
-Next: model_adapter.py defines the function.
 """
 
 from __future__ import annotations
@@ -34,12 +33,6 @@ def integrated_gradients(
         Windows -> gradient of f there, of the same shape.
     at_once
         Steps of one pass, ``(at_once * n, n_variates, length)``: f must be a sum over windows.
-
-    Examples
-    --------
-    >>> windows, baseline = torch.tensor([[[1.0, 2.0]]]), torch.zeros(1, 1, 2)
-    >>> integrated_gradients(lambda x: 2 * x, windows, baseline)  # f is the sum of squares
-    tensor([[[1., 4.]]])
     """
     way = windows - baseline
     total = torch.zeros_like(windows)
@@ -51,16 +44,7 @@ def integrated_gradients(
 
 
 def gradient_of(value: Callable[[Tensor], Tensor], windows: Tensor, network: nn.Module) -> Tensor | None:
-    """Gradient of a sum over windows, ``(n, n_variates, length)``; None where no gradient reaches the samples.
-
-    Examples
-    --------
-    >>> network = nn.Flatten()
-    >>> gradient_of(lambda x: network(x).square().sum(), torch.ones(1, 1, 2), network)
-    tensor([[[2., 2.]]])
-    >>> gradient_of(lambda x: (x > 0).sum(), torch.ones(1, 1, 2), network) is None
-    True
-    """
+    """Gradient of a sum over windows, ``(n, n_variates, length)``; None where no gradient reaches the samples."""
     # cuDNN computes no gradients of recurrent layers outside of training.
     recurrent = any(isinstance(module, nn.RNNBase) for module in network.modules())
     enabled = torch.backends.cudnn.enabled and not recurrent

@@ -73,15 +73,6 @@ def linear_probe(layer: Floats, wanted: Floats, groups: Sequence[Hashable], *, s
     """R² ``(k,)`` of properties ``(n, k)`` predicted from a layer ``(n, d)``, each group by a map of the others.
 
     Below 0 (worse than the mean) counts as it is; NaN for a property that is the same everywhere.
-
-    Examples
-    --------
-    >>> generator = np.random.default_rng(0)
-    >>> layer = generator.normal(size=(60, 3))
-    >>> wanted = np.stack([layer @ [1.0, 2.0, 3.0], generator.normal(size=60)], axis=1)
-    >>> held, not_held = linear_probe(layer, wanted, np.arange(60) // 6)
-    >>> bool(held > 0.99), bool(not_held < 0.2)
-    (True, True)
     """
     names = {fromkey: place for place, fromkey in enumerate(dict.fromkeys(groups))}
     places = np.array([names[group] for group in groups])
@@ -109,17 +100,6 @@ def held_features(
     """A row for each layer and property: ``layer``, ``property``, ``r2``, ``width`` of the layer.
 
     Needs series of two groups at least; with fewer there is nothing to predict across.
-
-    Examples
-    --------
-    >>> from raxss import RAxSSClassifier
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic(8)
-    >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> adapter = model.model_adapter()
-    >>> rows = held_features(adapter, series[:6], series.names[:6])
-    >>> sorted({one["layer"] for one in rows})[:2], len({one["property"] for one in rows})
-    (['features', 'head'], 7)
     """
     if len(set(groups)) < 2:
         return []

@@ -6,7 +6,6 @@
 Two forms are read: a column with the channel (``channels``, ``channel``, ``name``; BIDS derivatives), or the
 channel behind the kind of event in ``trial_type`` or ``label`` (``ripple_AHR3-4``, as in OpenNeuro ds003498).
 Marks are often about differences of contacts; `as_marked` makes these from single contacts.
-Next: localisation_baselines.py compares evidence with them.
 """
 
 from __future__ import annotations
@@ -44,18 +43,7 @@ class Mark:
 def read_events(path: Path | str, *, kinds: Collection[str] = ()) -> list[Mark]:
     """The marked events of a tab-separated table, in its order; rows without a time or a channel are left out.
 
-    Parameters
-    ----------
-    kinds
-        Only events of these kinds; all where it is empty.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> place = Path(tempfile.mkdtemp()) / "events.tsv"
-    >>> _ = place.write_text("onset\\tduration\\ttrial_type\\n0.2\\t0.1\\tripple_AHR3-4\\n")
-    >>> read_events(place)
-    [Mark(onset=0.2, duration=0.1, channel='AHR3-4', kind='ripple')]
+    ``kinds``: only events of these kinds; all where it is empty.
     """
     try:
         table = read_table(Path(path))
@@ -108,12 +96,6 @@ def truth_from(marks: Sequence[Mark], series: Sequence[Series]) -> dict[str, NDA
 
     A series is meant by its channel, or by its whole name. ``AHR3-4`` and ``AHR3-AHR4`` are one channel. An event
     shorter than a sample marks one.
-
-    Examples
-    --------
-    >>> night = Series(np.zeros(5), rate=10.0, name="night:C3", origin={"channel": "C3"})
-    >>> truth_from([Mark(0.2, 0.1, "C3")], [night])
-    {'night:C3': array([False, False,  True, False, False])}
     """
     found = {}
     for item in series:
@@ -136,63 +118,26 @@ def _same(channel: str) -> str:
     return "-".join(poles_of(channel)) or canonical(channel) or channel
 
 
-def read_marks(path: Path | str, series: Sequence[Series]) -> dict[str, NDArray[np.bool_]]:
-    """Marked events of a table (see `read_events`) -> truth by name of series, for those series that have any.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> place = Path(tempfile.mkdtemp()) / "marks.tsv"
-    >>> _ = place.write_text("onset\\tduration\\tlabel\\tchannels\\n0.2\\t0.1\\thfo\\tC3\\n")
-    >>> read_marks(place, [Series(np.zeros(5), rate=10.0, name="night:C3", origin={"channel": "C3"})])
-    {'night:C3': array([False, False,  True, False, False])}
-    """
-    return _some_truth(read_events(path), series, path)
-
-
 def read_marked(
     path: Path | str, series: Sequence[Series]
 ) -> tuple[list[Series], dict[str, NDArray[np.bool_]]]:
-    """The series that the marks of a table are about (see `as_marked`), and which of their samples lie in one.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> place = Path(tempfile.mkdtemp()) / "marks.tsv"
-    >>> _ = place.write_text("onset\\tduration\\tchannel\\n1\\t1\\tAD1-2\\n")
-    >>> contacts = [Series([5.0, 7.0], name=f"night:AD{k}", origin={"channel": f"AD{k}"}) for k in (1, 2, 3)]
-    >>> meant, truth = read_marked(place, contacts)
-    >>> [one.name for one in meant], truth
-    (['night:AD1-2'], {'night:AD1-2': array([False,  True])})
-    """
+    """The series that the marks of a table are about (see `as_marked`), and which of their samples lie in one."""
     marks = read_events(path)
     meant = as_marked(series, marks)
-    return meant, _some_truth(marks, meant, path)
-
-
-def _some_truth(
-    marks: Sequence[Mark], series: Sequence[Series], path: Path | str
-) -> dict[str, NDArray[np.bool_]]:
-    found = truth_from(marks, series)
+    found = truth_from(marks, meant)
     if not found:
         raise DataError(
-            f"none of the {len(series)} series ({join_names(item.name for item in series)}) has a mark in "
+            f"none of the {len(meant)} series ({join_names(item.name for item in meant)}) has a mark in "
             f"{display_name(path)}, which is about {join_names(dict.fromkeys(mark.channel for mark in marks))}. "
             "Give marks of these recordings."
         )
-    return found
+    return meant, found
 
 
 def as_marked(series: Sequence[Series], marks: Sequence[Mark]) -> list[Series]:
     """The series that marks are about: differences of contacts where all marks name pairs, else what was given.
 
     Series that have these pairs already come back as they are.
-
-    Examples
-    --------
-    >>> contacts = [Series([5.0, 7.0], name=f"night:AD{k}", origin={"channel": f"AD{k}"}) for k in (1, 2, 3)]
-    >>> [one.name for one in as_marked(contacts, [Mark(0.0, 1.0, "AD1-2")])]
-    ['night:AD1-2']
     """
     pairs = list(dict.fromkeys(mark.channel for mark in marks))
     are_pairs = all(len(poles_of(name)) == 2 for name in pairs)

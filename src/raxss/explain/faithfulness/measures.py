@@ -1,19 +1,18 @@
 """Measures of faithfulness: the results of all probes as a table, with means and intervals over groups.
 
-    Parts -> measures: a row for each series, probe and measure -> summary: its mean with interval over groups
-          -> curves: the mean deletion and insertion curve of every order
-
-Next: verdict.py puts a summary into words.
+Parts -> measures: a row for each series, probe and measure -> summary: its mean with interval over groups
+      -> curves: the mean deletion and insertion curve of every order
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from raxss.explain.faithfulness.deletion import (
     CONTRIBUTION,
@@ -26,34 +25,35 @@ from raxss.explain.faithfulness.deletion import (
     gains_over_random,
     mean_areas,
 )
-from raxss.explain.faithfulness.mean_intervals import mean_interval
 from raxss.explain.faithfulness.perturbation import BASELINES
 from raxss.explain.faithfulness.running import Parts
+from raxss.metrics import FEWEST_GROUPS, draw_counts
 
 Frame = pd.DataFrame
 Row = tuple[str, str, str, float | None]  # probe, of, measure, value
 COLUMNS = ["probe", "of", "measure"]
+N_RESAMPLES = 2000
+SEED = 69421
 
 
 def measures_of(parts: Parts) -> Frame:
     """A row for each series, probe and measure: ``series, group, probe, of, measure, value``."""
-    n = len(parts.series)
     counts = Counter(item["label"] for item in parts.series)
-    rows = []
-    for place in range(n):
-        facts = {"series": parts.series[place]["name"], "group": parts.series[place]["group"]}
-        for probe, of, measure, value in _measures(parts, place, counts):
-            number = np.nan if value is None else float(value)
-            rows.append({**facts, "probe": probe, "of": of, "measure": measure, "value": number})
+    rows = [
+        (facts["name"], facts["group"], *names, np.nan if value is None else float(value))
+        for place, facts in enumerate(parts.series)
+        for *names, value in _measures(parts, place, counts)
+    ]
     return pd.DataFrame(rows, columns=["series", "group", *COLUMNS, "value"])
 
 
 def _measures(parts: Parts, place: int, counts: Mapping[Any, int]) -> Iterator[Row]:
-    facts = parts.series[place]
+    facts, classes = parts.series[place], parts.about["classes"]
+    right, worth = facts["predicted"] == facts["label"], 0.0
     if facts["label"] is not None and len(counts) > 1:
         # The mean of these over series is the balanced accuracy.
         worth = len(parts.series) / (len(counts) * counts[facts["label"]])
-        yield "decision", "model", "balanced accuracy", worth * (facts["predicted"] == facts["label"])
+        yield "decision", "model", "balanced accuracy", worth * right
     results = {probe: answers[place] for probe, answers in parts.by_series.items()}
     if results.get("deletion"):
         yield from _deletion(results["deletion"])
@@ -67,12 +67,12 @@ def _measures(parts: Parts, place: int, counts: Mapping[Any, int]) -> Iterator[R
         for name in ("area", "chance", "base_rate", "by_posterior", "by_weight"):
             yield "localisation", "contributions", name, found[name]
         yield "localisation", "contributions", "above chance", found["area"] - found["chance"]
-    worth_right = _right(parts, place, counts)
     for row in (parts.of_all.get("retrieval") or [[]] * (place + 1))[place]:
         for name in ("moved", "weights_moved", "rank_correlation", "top_overlap", "flipped"):
             yield "retrieval", row["control"], name, row[name]
-        if worth_right is not None:
-            yield "retrieval", row["control"], "balanced accuracy lost", worth_right(row["probability"])
+        if worth:
+            now = classes[int(np.argmax(row["probability"]))] == facts["label"]
+            yield "retrieval", row["control"], "balanced accuracy lost", worth * (float(right) - float(now))
     for step in parts.of_all.get("network") or ():
         row = step[place]
         for name in (
@@ -86,20 +86,6 @@ def _measures(parts: Parts, place: int, counts: Mapping[Any, int]) -> Iterator[R
             if name.endswith("correlation") and row[name] is not None:
                 # A score turned upside down still shows what it showed before.
                 yield "network", f"step {row['step']}", f"{name}, size", abs(row[name])
-
-
-def _right(parts: Parts, place: int, counts: Mapping[Any, int]) -> Any:
-    """Probabilities -> how much of the balanced accuracy this series loses by them; None without labels."""
-    facts, classes = parts.series[place], parts.about["classes"]
-    if facts["label"] is None or len(counts) < 2:
-        return None
-    worth = len(parts.series) / (len(counts) * counts[facts["label"]])
-
-    def lost(probability: list[float]) -> float:
-        now = classes[int(np.argmax(probability))] == facts["label"]
-        return worth * (float(facts["predicted"] == facts["label"]) - float(now))
-
-    return lost
 
 
 def _deletion(found: Mapping[str, Any]) -> Iterator[Row]:
@@ -146,9 +132,7 @@ def summarised(measures: Frame) -> Frame:
     for key, own in measures.groupby(COLUMNS, sort=False):
         mean, low, high = mean_interval(own["value"].to_numpy(), own["group"].tolist())
         n = int(own["value"].notna().sum())
-        rows.append(
-            dict(zip(COLUMNS, key, strict=True)) | {"mean": mean, "low": low, "high": high, "n_series": n}
-        )
+        rows.append((*key, mean, low, high, n))
     return pd.DataFrame(rows, columns=[*COLUMNS, "mean", "low", "high", "n_series"])
 
 
@@ -174,19 +158,8 @@ def mean_curves(parts: Parts) -> Frame:
         for step, own in steps.items():
             groups, shares, seconds, scores = zip(*own, strict=True)
             mean, low, high = mean_interval(scores, groups)
-            rows.append(
-                {
-                    "stand_in": baseline,
-                    "order": order,
-                    "direction": direction,
-                    "step": step,
-                    "share": float(np.mean(shares)),
-                    "seconds": float(np.mean(seconds)),
-                    "score": mean,
-                    "low": low,
-                    "high": high,
-                }
-            )
+            means = float(np.mean(shares)), float(np.mean(seconds))
+            rows.append((baseline, order, direction, step, *means, mean, low, high))
     columns = ["stand_in", "order", "direction", "step", "share", "seconds", "score", "low", "high"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -201,3 +174,33 @@ def missing_orders(parts: Parts) -> dict[str, str]:
         reasons.update(found["missing"].items())
     n = len(parts.series)
     return {order: f"{reason} ({count} of {n} series)" for (order, reason), count in reasons.items()}
+
+
+def mean_interval(values: ArrayLike, groups: Sequence[Hashable]) -> tuple[float, float, float]:
+    """Mean, and the 2.5th and 97.5th percentile over draws of groups; values that do not exist are left out.
+
+    Examples
+    --------
+    >>> mean, low, high = mean_interval([0.1, 0.2, 0.3, 0.1, 0.2, 0.3, np.nan], list("abcdefg"))
+    >>> round(mean, 6), 0.1 < low < 0.2 < high < 0.3
+    (0.2, True)
+    >>> mean_interval([0.5, 0.7], ["a", "b"])  # too few groups
+    (0.6, nan, nan)
+    """
+    numbers = np.asarray(values, dtype=np.float64)
+    kept = np.isfinite(numbers)
+    numbers = numbers[kept]
+    if not len(numbers):
+        return np.nan, np.nan, np.nan
+    names = {group: place for place, group in enumerate(dict.fromkeys(groups))}
+    places = np.array([names[group] for group in groups])[kept]
+    _, places = np.unique(places, return_inverse=True)
+    n = int(places.max()) + 1
+    mean = float(numbers.mean())
+    if n < FEWEST_GROUPS:
+        return mean, np.nan, np.nan
+    sums, counts = np.bincount(places, numbers, n), np.bincount(places, minlength=n)
+    drawn = draw_counts(n, N_RESAMPLES, np.random.default_rng(SEED))
+    means = (drawn @ sums) / (drawn @ counts)
+    low, high = np.percentile(means, [2.5, 97.5])
+    return mean, float(low), float(high)

@@ -5,7 +5,6 @@
     Series, class, baseline -> GradientAttribution: integrated gradients on samples
 
 `WindowModelAdapter` is that of `RAxSSClassifier`; others, such as attention pooling, are beside their estimators.
-Next: deletion.py, the first probe.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from raxss.explain.faithfulness.perturbation import BASELINES
 from raxss.explain.faithfulness.perturbed_series import one_by_one, probabilities_of_copies
 from raxss.explain.faithfulness.timeline import spread
 from raxss.method.aggregation import posteriors_of
-from raxss.method.inference import Prediction, Predictor
+from raxss.method.inference import Predictor
 from raxss.method.windows import windows_of
 
 Floats = NDArray[np.float64]
@@ -40,29 +39,15 @@ SAMPLES_A_GRADIENT = {"cpu": 2**17, "cuda": 2**21}  # of the windows in one pass
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WindowAttribution:
-    """Windows of one series with their posteriors and weights, and its probability.
-
-    Attributes
-    ----------
-    starts
-        ``(n_windows,)`` first samples.
-    posteriors
-        ``(n_windows, C)``, smoothed where the model smooths them.
-    weights
-        ``(n_windows,)``, of sum 1.
-    probability
-        ``(C,)`` of the series.
-    neighbors
-        ``(n_windows, m)``, -1 where there is none; None where none were sought.
-    """
+    """Windows of one series with their posteriors and weights, and its probability."""
 
     series: Series
-    starts: NDArray[np.int64]
+    starts: NDArray[np.int64]  # (n_windows,) first samples
     window_length: int
-    posteriors: Floats
-    weights: Floats
-    probability: Floats
-    neighbors: NDArray[np.int64] | None = None
+    posteriors: Floats  # (n_windows, C), smoothed where the model smooths them
+    weights: Floats  # (n_windows,), of sum 1
+    probability: Floats  # (C,) of the series
+    neighbors: NDArray[np.int64] | None = None  # (n_windows, m), -1: none; None where none were sought
 
     @property
     def predicted(self) -> int:
@@ -90,24 +75,15 @@ class WindowAttribution:
 
 @dataclass(frozen=True, eq=False)
 class GradientAttribution:
-    """Integrated gradients of one series.
+    """Integrated gradients of one series."""
 
-    Attributes
-    ----------
-    samples
-        ``(n_samples,)`` summed over variates.
-    change, found
-        Difference of the score from that of the baseline, weights held; and the sum of the attributions. Where they
-        are far apart, steps of the network without a slope decide.
-    """
-
-    samples: Floats
-    change: float
-    found: float
+    samples: Floats  # (n_samples,) summed over variates
+    change: float  # difference of the score from that of the baseline, weights held
+    found: float  # sum of the attributions; far from `change` where steps without a slope decide
 
 
 class ModelAdapter(Protocol):
-    """A fitted model, as probes see it."""
+    """Interface of a fitted model for the probes."""
 
     @property
     def classes(self) -> tuple[Any, ...]:
@@ -162,24 +138,7 @@ class ModelAdapter(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class WindowModelAdapter:
-    """A model of windows whose posteriors are added up with weights.
-
-    Attributes
-    ----------
-    predictor
-        ``model.predictor()`` of a fitted `RAxSSClassifier`.
-
-    Examples
-    --------
-    >>> from raxss import RAxSSClassifier
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic(8)
-    >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> adapter = model.model_adapter()
-    >>> attribution = next(adapter.attributions([series[0]]))
-    >>> bool(abs(attribution.contributions(0).sum()) < 1e-9), len(attribution.weights) == len(attribution.starts)
-    (True, True)
-    """
+    """A model of windows whose posteriors are added up with weights."""
 
     predictor: Predictor
     classes: tuple[Any, ...]
@@ -235,7 +194,16 @@ class WindowModelAdapter:
     ) -> Iterator[WindowAttribution]:
         """One for each series."""
         for prediction in self.predictor.predictions(list(series), with_lists=with_lists):
-            yield window_attribution_of(prediction)
+            added = prediction.aggregation
+            yield WindowAttribution(
+                series=prediction.series,
+                starts=prediction.windows.starts,
+                window_length=prediction.windows.length,
+                posteriors=added.posteriors if added.smoothed is None else added.smoothed,
+                weights=added.weights,
+                probability=added.series_probability,
+                neighbors=None if prediction.retrieval is None else prediction.retrieval.neighbors,
+            )
 
     def probabilities(self, series: Iterable[Series]) -> Floats:
         """``(n_series, C)``, some at a time."""
@@ -296,11 +264,7 @@ class WindowModelAdapter:
 
 
 def digest_of(network: nn.Module) -> str:
-    """Of all parameters and buffers.
-
-    >>> digest_of(nn.ReLU())
-    'e3b0c44298fc1c14'
-    """
+    """First 16 hex digits of the SHA-256 of all parameters and buffers."""
     digest = hashlib.sha256()
     for name, values in network.state_dict().items():
         digest.update(f"{name} {tuple(values.shape)}".encode())
@@ -308,28 +272,10 @@ def digest_of(network: nn.Module) -> str:
     return digest.hexdigest()[:16]
 
 
-def window_attribution_of(prediction: Prediction) -> WindowAttribution:
-    """The parts of a prediction that probes use."""
-    added = prediction.aggregation
-    return WindowAttribution(
-        series=prediction.series,
-        starts=prediction.windows.starts,
-        window_length=prediction.windows.length,
-        posteriors=added.posteriors if added.smoothed is None else added.smoothed,
-        weights=added.weights,
-        probability=added.series_probability,
-        neighbors=None if prediction.retrieval is None else prediction.retrieval.neighbors,
-    )
-
-
 def in_portions(
     probabilities: Callable[[list[Series]], Floats], series: Iterable[Series], n_classes: int
 ) -> Floats:
-    """Score an iterable of series without holding all of them.
-
-    >>> in_portions(lambda some: np.full((len(some), 2), 0.5), (Series([1.0]) for _ in range(3)), 2).shape
-    (3, 2)
-    """
+    """Score an iterable of series without holding all of them."""
     found: list[Floats] = [np.zeros((0, n_classes))]
     some: list[Series] = []
     held = 0
@@ -345,7 +291,9 @@ def in_portions(
 
 
 def gradient_attribution(
-    value: Callable[[Tensor, Tensor], Tensor],
+    value: Callable[
+        [Tensor, Tensor], Tensor
+    ],  # windows (n, n_variates, length), weights (n,) -> part of the sum
     scaled: Series,
     attribution: WindowAttribution,
     baseline: str,
@@ -355,13 +303,7 @@ def gradient_attribution(
     device: torch.device,
     seed: int,
 ) -> GradientAttribution | None:
-    """Integrated gradients of a sum over windows, some windows at a time, added up on the samples.
-
-    Parameters
-    ----------
-    value
-        Windows ``(n, n_variates, length)``, their weights ``(n,)`` -> their part of the sum.
-    """
+    """Integrated gradients of a sum over windows, some windows at a time, added up on the samples."""
     length = attribution.window_length
     start_of_path = scaled.with_samples(BASELINES[baseline](scaled.samples, seed))
     both = [
@@ -445,13 +387,6 @@ def scrambled(network: nn.Module, names: Iterable[str], *, seed: int) -> nn.Modu
     """Copy of a network in which the values of each tensor of these layers are permuted.
 
     What a layer learned is lost, while its values are as large as before, so that the layers after it still work.
-
-    Examples
-    --------
-    >>> network = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
-    >>> other = scrambled(network, ["1"], seed=0)
-    >>> torch.equal(other[0].weight, network[0].weight), torch.equal(other[1].weight, network[1].weight)
-    (True, False)
     """
     other = copy.deepcopy(network)
     generator = torch.Generator().manual_seed(seed)

@@ -25,9 +25,8 @@ from raxss.explain.faithfulness.deletion import (
     delete_and_insert,
 )
 from raxss.explain.faithfulness.model_adapter import ModelAdapter, WindowAttribution, WindowModelAdapter
-from raxss.explain.faithfulness.parameter_randomisation import randomised_network
 from raxss.explain.faithfulness.perturbation import BASELINES
-from raxss.explain.faithfulness.retrieval_randomisation import randomised_retrieval
+from raxss.explain.faithfulness.randomisation import randomised_network, randomised_retrieval
 from raxss.explain.faithfulness.stability import changed_a_little
 
 Frame = pd.DataFrame
@@ -97,19 +96,7 @@ class SeriesFaithfulness:
 def faithfulness_of(
     adapter: ModelAdapter, series: Series, *, seed: int = 0, n_steps: int = N_STEPS, n_random: int = N_RANDOM
 ) -> SeriesFaithfulness:
-    """Run every probe that one series allows.
-
-    Examples
-    --------
-    >>> from raxss import RAxSSClassifier
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic(8)
-    >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> adapter = model.model_adapter()
-    >>> found = faithfulness_of(adapter, series[0], n_steps=2, n_random=1)
-    >>> found.gains().shape, found.retrieval["control"].tolist()  # other series are not known here
-    ((5, 2), ['shuffled', 'inverted'])
-    """
+    """Run every probe that one series allows."""
     attribution: WindowAttribution = next(iter(adapter.attributions([series], with_lists=True)))
     retrieval: list[dict[str, Any]] = []
     if isinstance(adapter, WindowModelAdapter) and adapter.retrieves:

@@ -4,7 +4,7 @@
         -> Parts: results of all probes
 
 The hash is of the model, the series and the settings: what is there is not done again, and what belongs to another
-model is left alone. Next: measures.py turns parts into numbers with intervals.
+model is left alone.
 """
 
 from __future__ import annotations
@@ -36,9 +36,12 @@ from raxss.explain.faithfulness.model_adapter import (
     WindowModelAdapter,
     scrambled,
 )
-from raxss.explain.faithfulness.parameter_randomisation import layers_from_the_top, randomised_network
 from raxss.explain.faithfulness.perturbation import BASELINES
-from raxss.explain.faithfulness.retrieval_randomisation import randomised_retrieval
+from raxss.explain.faithfulness.randomisation import (
+    layers_from_the_top,
+    randomised_network,
+    randomised_retrieval,
+)
 from raxss.explain.faithfulness.stability import changed_a_little
 
 REVISION = 2  # raised where the same settings came to mean other numbers
@@ -55,22 +58,12 @@ THREADS_BESIDE_A_GPU = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Probes to run, and on how many series.
+    """Probes to run, and on how many series."""
 
-    Attributes
-    ----------
-    n_series
-        At most; drawn at random, the classes in turn. None: all.
-    probes
-        Some of `PROBES`.
-    n_steps, n_random
-        Of deletion curves.
-    """
-
-    n_series: int | None = 40
+    n_series: int | None = 40  # at most; drawn at random, the classes in turn; None: all
     seed: int = 69421
     probes: tuple[str, ...] = PROBES
-    n_steps: int = N_STEPS
+    n_steps: int = N_STEPS  # of deletion curves
     n_random: int = N_RANDOM
 
     def __post_init__(self) -> None:
@@ -84,28 +77,16 @@ class Plan:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Parts:
-    """Results of all probes.
+    """Results of all probes."""
 
-    Attributes
-    ----------
-    series
-        One for each: ``name, group, label, seconds, predicted, probability, n_windows``.
-    by_series
-        Probe -> one result a series, in their order; None where it does not apply.
-    of_all
-        Probe -> its result.
-    about
-        Name of the model, its classes, and the settings of the probes.
-    """
-
-    series: list[dict[str, Any]]
-    by_series: dict[str, list[Any]]
-    of_all: dict[str, Any]
-    about: dict[str, Any] = field(default_factory=dict)
+    series: list[dict[str, Any]]  # of each: name, group, label, seconds, predicted, probability, n_windows
+    by_series: dict[str, list[Any]]  # probe -> one result a series; None where it does not apply
+    of_all: dict[str, Any]  # probe -> its result
+    about: dict[str, Any] = field(default_factory=dict)  # name of the model, classes, settings of the probes
 
     @property
     def groups(self) -> list[Hashable]:
-        """Of each series, what an interval draws."""
+        """Group of each series; intervals resample groups."""
         return [item["group"] for item in self.series]
 
 
@@ -154,19 +135,6 @@ def run_probes(
         The same system trained with another seed, for stability.
     about
         More facts about the model.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from raxss import RAxSSClassifier
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic(8)
-    >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> adapter = model.model_adapter()
-    >>> plan = Plan(n_series=2, probes=("stability",))
-    >>> parts = run_probes(adapter, series, tempfile.mkdtemp(), plan=plan, quiet=True)
-    >>> [one["label"] for one in parts.series], len(parts.by_series["stability"])
-    (['motif', 'noise'], 2)
     """
     plan = plan or Plan()
     chosen = drawn(series, plan.n_series, seed=plan.seed)
@@ -206,11 +174,7 @@ def run_probes(
 
 
 def n_threads_beside(device: torch.device) -> int | None:
-    """A GPU leaves the CPU many short steps, which more threads do not shorten: they would wait for one another.
-
-    >>> n_threads_beside(torch.device("cpu")) is None  # as many as torch takes
-    True
-    """
+    """Number of CPU threads beside a GPU, where more do not help; None (torch's default) on a CPU."""
     return None if device.type == "cpu" else min(torch.get_num_threads(), THREADS_BESIDE_A_GPU)
 
 
@@ -233,7 +197,7 @@ class _Probing:
 
     @cached_property
     def hash(self) -> str:
-        """Of model, series and settings, but not of how many probes are run."""
+        """Hash of model, series and settings; which probes are run does not enter."""
         decides = {
             "revision": REVISION,
             "subject": self.adapter.identity,
@@ -328,7 +292,7 @@ class _Probing:
         return list(self._features())
 
     def _features(self) -> Iterator[dict[str, Any]]:
-        """Of the network as it is, and scrambled."""
+        """Linear probes of the fitted network and of the scrambled one."""
         groups = [item.group if item.group is not None else item.name for item in self.series]
         everything = [name for some in layers_from_the_top(self.adapter.network) for name in some]
         blank = self.adapter.with_network(scrambled(self.adapter.network, everything, seed=self.plan.seed))

@@ -1,9 +1,7 @@
 """Stability of evidence under small changes: stride, offset, noise, training seed.
 
-    ModelAdapter, WindowAttribution -> another stride, half a stride's offset, a little noise, another seed
-        -> new evidence over time -> rank correlation and overlap of the top, by stretches
-
-Next: linear_probing.py finds what the network's features are about.
+ModelAdapter, WindowAttribution -> another stride, half a stride's offset, a little noise, another seed
+    -> new evidence over time -> rank correlation and overlap of the top, by stretches
 """
 
 from __future__ import annotations
@@ -36,22 +34,8 @@ def changed_a_little(
     """A row for each small change: how alike evidence over time is before and after.
 
     Rows: ``change``; ``rank_correlation`` and ``top_overlap`` over stretches of contributions to the class that was
-    predicted; ``moved``, the distance of its probability; ``flipped``.
-
-    Parameters
-    ----------
-    other
-        The same system trained with another seed, where there is one.
-
-    Examples
-    --------
-    >>> from raxss import RAxSSClassifier
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic(8)
-    >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> adapter = model.model_adapter()
-    >>> [one["change"] for one in changed_a_little(adapter, next(adapter.attributions([series[0]])))]
-    ['half the stride', 'twice the stride', 'offset of half a stride', '1 % noise', '5 % noise']
+    predicted; ``moved``, the distance of its probability; ``flipped``. ``other`` is the same system trained
+    with another seed.
     """
     class_ = attribution.predicted
     length = stretch_length(attribution.series.n_samples, attribution.window_length)

@@ -3,7 +3,6 @@
     values of windows (n_windows,) -> samples (n_samples,) -> stretches (n_stretches,)
 
 A sample has the mean of the windows that cover it; stretches, which do not overlap, are replaced and compared.
-Next: perturbation.py changes stretches of a signal.
 """
 
 from __future__ import annotations
@@ -23,13 +22,7 @@ def spread(
     window_length: int,
     n_samples: int,
 ) -> Floats:  # (n_samples,)
-    """The mean of the windows that cover each sample; 0 where none does.
-
-    Examples
-    --------
-    >>> spread(np.array([1.0, 3.0]), np.array([0, 2]), window_length=4, n_samples=7)
-    array([1., 1., 2., 2., 3., 3., 0.])
-    """
+    """The mean of the windows that cover each sample; 0 where none does."""
     ends = np.minimum(starts + window_length, n_samples)
     total, count = np.zeros(n_samples + 1), np.zeros(n_samples + 1)
     for change, place, sign in ((total, starts, values), (total, ends, -values)):
@@ -63,11 +56,7 @@ def stretch_length(n_samples: int, window_length: int) -> int:
 
 
 def over_stretches(values: Floats, edges: NDArray[np.int64]) -> Floats:
-    """``(n_samples,)`` -> means ``(n_stretches,)``.
-
-    >>> over_stretches(np.array([1.0, 3.0, 5.0]), np.array([0, 2, 3]))
-    array([2., 5.])
-    """
+    """Mean of values ``(n_samples,)`` over each stretch, ``(n_stretches,)``."""
     return np.add.reduceat(values, edges[:-1]) / np.diff(edges)
 
 

@@ -8,13 +8,18 @@ on the other side, and is unclear else. Where there are too few groups for an in
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
 
+from raxss._core.bounded import read_json
+from raxss.errors import DataError, ModelError, display_name
 from raxss.explain.faithfulness.perturbation import BASELINES
 
 Holds = Literal["yes", "no", "unclear"]
@@ -22,31 +27,22 @@ LEAST_GAIN = 0.02  # of probability, mean over a curve: less could be seen by no
 LEAST_MOVE = 0.01  # of probability, when neighbours are swapped
 MOST_LEFT = 0.5  # rank correlation, without its sign, of evidence with that of a destroyed network
 STABLE = 0.8  # rank correlation
+PAGE = "page.html"
 Frame = pd.DataFrame
 
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """One claim about a model.
-
-    Attributes
-    ----------
-    claim, rule
-        What it would mean, and by which number and bound it is judged.
-    mean, low, high
-        That number, with its interval.
-    said
-        In words.
-    """
+    """One claim about a model."""
 
     probe: str
     claim: str
-    rule: str
+    rule: str  # by which number and bound the claim is judged
     holds: Holds
-    mean: float
+    mean: float  # that number, with its interval
     low: float
     high: float
-    said: str
+    said: str  # in words
 
 
 def beyond(mean: float, low: float, high: float, bound: float, *, above: bool = True) -> Holds:
@@ -66,21 +62,15 @@ def beyond(mean: float, low: float, high: float, bound: float, *, above: bool = 
 
 @dataclass(frozen=True)
 class Rule:
-    """How one claim is judged.
+    """How one claim is judged."""
 
-    Attributes
-    ----------
-    key
-        Probe, of, measure: which number of the summary.
-    words
-        What is said where it holds, does not hold, or is unclear; the number follows.
-    """
-
-    key: tuple[str, str, str]
+    key: tuple[str, str, str]  # probe, of, measure: which number of the summary
     claim: str
     rule: str
     bound: float
-    words: Mapping[Holds, str]
+    yes: str  # what is said where it holds; the number follows
+    no: str
+    unclear: str
     above: bool = True
 
     def judged(self, mean: float, low: float, high: float) -> Statement:
@@ -95,20 +85,12 @@ class Rule:
             mean=mean,
             low=low,
             high=high,
-            said=f"{self.words[holds]}: {mean:.3f}{between}",
+            said=f"{getattr(self, holds)}: {mean:.3f}{between}",
         )
 
 
 def statements(summary: Frame, *, n_classes: int = 2) -> list[Statement]:
-    """Every claim that the summary has numbers for.
-
-    Examples
-    --------
-    >>> summary = pd.DataFrame([{"probe": "stability", "of": "1 % noise", "measure": "rank_correlation",
-    ...                          "mean": 0.95, "low": 0.9, "high": 1.0, "n_series": 20}])
-    >>> [statement.said for statement in statements(summary)]
-    ['Evidence hardly depends on 1 % noise (rank correlation): 0.950 (0.900 to 1.000)']
-    """
+    """Every claim that the summary has numbers for."""
     numbers = {
         (str(row["probe"]), str(row["of"]), str(row["measure"])): (row["mean"], row["low"], row["high"])
         for row in summary.to_dict("records")
@@ -134,11 +116,9 @@ def _about_decisions(n_classes: int) -> Iterator[Rule]:
         "The model decides better than chance on these series.",
         f"balanced accuracy above {1 / n_classes:.2g}",
         1 / n_classes,
-        {
-            "yes": "The model knows more than chance (balanced accuracy)",
-            "no": "The model does worse than chance, so its evidence is about nothing (balanced accuracy)",
-            "unclear": "That the model knows more than chance cannot be shown on these series (balanced accuracy)",
-        },
+        "The model knows more than chance (balanced accuracy)",
+        "The model does worse than chance, so its evidence is about nothing (balanced accuracy)",
+        "That the model knows more than chance cannot be shown on these series (balanced accuracy)",
     )
 
 
@@ -149,26 +129,22 @@ def _about_deletion() -> Iterator[Rule]:
             f"The score rests on the stretches that contributions point at (stand-in: {baseline}).",
             f"area gained over random orders, mean of deletion and insertion, above {LEAST_GAIN}",
             LEAST_GAIN,
-            {
-                "yes": f"Replaced by the {baseline}, stretches that contributions name first move the score more "
-                "than random ones (area gained)",
-                "no": f"Replaced by the {baseline}, stretches that contributions name first move the score hardly "
-                "more than random ones (area gained)",
-                "unclear": f"Whether contributions name the stretches that matter, replaced by the {baseline}, is "
-                "not clear (area gained)",
-            },
+            f"Replaced by the {baseline}, stretches that contributions name first move the score more "
+            "than random ones (area gained)",
+            f"Replaced by the {baseline}, stretches that contributions name first move the score hardly "
+            "more than random ones (area gained)",
+            f"Whether contributions name the stretches that matter, replaced by the {baseline}, is "
+            "not clear (area gained)",
         )
         yield Rule(
             ("deletion", baseline, "gain of weights"),
             f"Weights improve on what posteriors alone would point at (stand-in: {baseline}).",
             "area gained by contribution less that by posterior alone, above 0",
             0.0,
-            {
-                "yes": f"Weights help to find what matters ({baseline}; area gained beyond posteriors alone)",
-                "no": f"Weights harm: posteriors alone point better ({baseline}; area gained beyond them)",
-                "unclear": f"Weights add nothing that can be seen to what posteriors alone point at ({baseline}; "
-                "area gained beyond them)",
-            },
+            f"Weights help to find what matters ({baseline}; area gained beyond posteriors alone)",
+            f"Weights harm: posteriors alone point better ({baseline}; area gained beyond them)",
+            f"Weights add nothing that can be seen to what posteriors alone point at ({baseline}; "
+            "area gained beyond them)",
         )
 
 
@@ -180,23 +156,19 @@ def _about_retrieval() -> Iterator[Rule]:
             f"The score depends on who the neighbours are ({control}).",
             f"mean distance of the predicted class's probability above {LEAST_MOVE}",
             LEAST_MOVE,
-            {
-                "yes": f"With {neighbours} the score moves (mean distance)",
-                "no": f"With {neighbours} the score stays where it was, so lists of neighbours "
-                "explain nothing of it (mean distance)",
-                "unclear": f"With {neighbours} the score may move a little (mean distance)",
-            },
+            f"With {neighbours} the score moves (mean distance)",
+            f"With {neighbours} the score stays where it was, so lists of neighbours "
+            "explain nothing of it (mean distance)",
+            f"With {neighbours} the score may move a little (mean distance)",
         )
     yield Rule(
         ("retrieval", "inverted", "balanced accuracy lost"),
         "The decision is better with its neighbours than with inverted ones.",
         "balanced accuracy lost above 0",
         0.0,
-        {
-            "yes": "With inverted neighbours decisions get worse (balanced accuracy lost)",
-            "no": "With inverted neighbours decisions get better (balanced accuracy lost)",
-            "unclear": "With inverted neighbours decisions are as good as can be seen (balanced accuracy lost)",
-        },
+        "With inverted neighbours decisions get worse (balanced accuracy lost)",
+        "With inverted neighbours decisions get better (balanced accuracy lost)",
+        "With inverted neighbours decisions are as good as can be seen (balanced accuracy lost)",
     )
 
 
@@ -207,14 +179,11 @@ def _about_the_network(n_steps: int) -> Iterator[Rule]:
         "Evidence depends on what the network has learned.",
         f"size of the rank correlation of contributions with those of the scrambled network below {MOST_LEFT}",
         MOST_LEFT,
-        {
-            "yes": "When the network is destroyed, its evidence changes (size of the rank correlation of "
-            "contributions)",
-            "no": "When the network is destroyed, its evidence stays, so it shows the signal and not the model "
-            "(size of the rank correlation of contributions)",
-            "unclear": "Whether evidence changes enough when the network is destroyed is not clear (size of the "
-            "rank correlation of contributions)",
-        },
+        "When the network is destroyed, its evidence changes (size of the rank correlation of contributions)",
+        "When the network is destroyed, its evidence stays, so it shows the signal and not the model "
+        "(size of the rank correlation of contributions)",
+        "Whether evidence changes enough when the network is destroyed is not clear (size of the "
+        "rank correlation of contributions)",
         above=False,
     )
     yield Rule(
@@ -222,12 +191,10 @@ def _about_the_network(n_steps: int) -> Iterator[Rule]:
         "Weights depend on what the network has learned.",
         f"size of the rank correlation of weights with those of the scrambled network below {MOST_LEFT}",
         MOST_LEFT,
-        {
-            "yes": "When the network is destroyed, weights change (size of the rank correlation)",
-            "no": "When the network is destroyed, weights stay: they are about the signal, not about what was "
-            "learned (size of the rank correlation)",
-            "unclear": "When the network is destroyed, weights change in part (size of the rank correlation)",
-        },
+        "When the network is destroyed, weights change (size of the rank correlation)",
+        "When the network is destroyed, weights stay: they are about the signal, not about what was "
+        "learned (size of the rank correlation)",
+        "When the network is destroyed, weights change in part (size of the rank correlation)",
         above=False,
     )
 
@@ -240,14 +207,12 @@ def _about_windows() -> Iterator[Rule]:
             f"Replacing the strongest window (by {by}) lowers the score more than replacing any.",
             "fall of the score beyond that of random windows above 0",
             0.0,
-            {
-                "yes": f"Without its strongest window (replaced by {text}) the score falls more than without a "
-                "random one",
-                "no": f"Without its strongest window (replaced by {text}) the score falls less than without a "
-                "random one",
-                "unclear": f"Its strongest window (replaced by {text}) matters no more than a random one, as "
-                "far as can be seen",
-            },
+            f"Without its strongest window (replaced by {text}) the score falls more than without a "
+            "random one",
+            f"Without its strongest window (replaced by {text}) the score falls less than without a "
+            "random one",
+            f"Its strongest window (replaced by {text}) matters no more than a random one, as "
+            "far as can be seen",
         )
 
 
@@ -257,11 +222,9 @@ def _about_events() -> Iterator[Rule]:
         "Evidence lies where events are known to be.",
         "precision-recall area less that with the events moved in time above 0",
         0.0,
-        {
-            "yes": "Evidence lies on the known events more than by chance (area beyond that of moved events)",
-            "no": "Evidence avoids the known events (area beyond that of moved events)",
-            "unclear": "Evidence cannot be seen to lie on the known events (area beyond that of moved events)",
-        },
+        "Evidence lies on the known events more than by chance (area beyond that of moved events)",
+        "Evidence avoids the known events (area beyond that of moved events)",
+        "Evidence cannot be seen to lie on the known events (area beyond that of moved events)",
     )
 
 
@@ -279,11 +242,9 @@ def _about_stability(changes: Iterable[str]) -> Iterator[Rule]:
             f"Evidence is the same after a small change ({change}).",
             f"rank correlation of evidence over time above {STABLE}",
             STABLE,
-            {
-                "yes": f"Evidence hardly depends on {text} (rank correlation)",
-                "no": f"Evidence depends on {text} (rank correlation)",
-                "unclear": f"Evidence may depend on {text} (rank correlation)",
-            },
+            f"Evidence hardly depends on {text} (rank correlation)",
+            f"Evidence depends on {text} (rank correlation)",
+            f"Evidence may depend on {text} (rank correlation)",
         )
 
 
@@ -335,3 +296,37 @@ def _any_of(found: list[Holds]) -> Holds | None:
     if not found:
         return None
     return "yes" if "yes" in found else "no" if all(item == "no" for item in found) else "unclear"
+
+
+def verdict_for_report(
+    folder: Path,  # that raxss faithfulness wrote
+    *,
+    weights_sha256: str,  # of the model that the report is by
+    beside: Path,  # folder of the report
+) -> dict[str, Any]:
+    """Verdict, reason, sentences and a relative link, as `raxss.explain.export.report.contents` takes them."""
+    try:
+        found = read_json(folder / "verdict.json")
+        by_weights = {
+            about["weights_sha256"]: _checked(found["verdicts"][name])
+            for name, about in found["about"].items()
+            if "weights_sha256" in about  # controls are nobody's model
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"{display_name(folder)} has no verdict that can be read ({type(error).__name__}: {error}); needed is "
+            "a folder that raxss faithfulness wrote."
+        ) from error
+    if weights_sha256 not in by_weights:
+        raise ModelError(
+            f"what is in {display_name(folder)} is not about this model: it was made with weights "
+            f"{display_name(str(next(iter(by_weights), 'unknown')))}, the model has "
+            f"{display_name(weights_sha256)}. Run raxss faithfulness with this model, or leave --faithfulness out."
+        )
+    link = quote(Path(os.path.relpath(folder / PAGE, beside)).as_posix())
+    return by_weights[weights_sha256] | {"link": link}
+
+
+def _checked(verdict: Mapping[str, Any]) -> dict[str, Any]:
+    sentences = [[str(holds), str(text)] for holds, text in verdict["said"]]
+    return {"verdict": str(verdict["verdict"]), "why": str(verdict["why"]), "said": sentences}

@@ -100,10 +100,6 @@ def convolutions(
     """Seven convolutions for windows of this shape, and the channels and length of the maps that they give.
 
     Strides are left out for rows of features, and once little is left.
-
-    >>> layers, n_channels, length = convolutions(1, 1024, 16)
-    >>> n_channels, length
-    (128, 16)
     """
     layers: list[nn.Module] = []
     keeps_places = length <= ROW_LENGTH

@@ -34,11 +34,9 @@ class DLinear(FeatureNetwork):
 
     Notes
     -----
-    The public classifiers (Time-Series-Library, and SSS, which took it from there) map a window to one of its own
-    length whatever that is: 2·10^8 parameters at 10,000 samples, 3.2 GB with gradients and Adam's moments, all read
-    and written at every step. Nothing is gained by them: the network is linear from end to end, so n_variates *
-    n_outputs components let it be every linear function of trend and remainder, and more of them none besides.
-    Beyond 1024 samples we therefore keep 1024 components: 2·10^7 parameters at 10,000 samples.
+    The public classifiers (Time-Series-Library and SSS) map a window to one of its own length, 2·10^8 parameters at
+    10,000 samples. The network is linear from end to end, so n_variates * n_outputs components let it be every
+    linear function of trend and remainder. Beyond 1024 samples we therefore keep 1024 components.
 
     As published, the variates share the two layers, whose weights begin as a plain mean (1 / length each), and
     beyond both ends of the window the moving average sees the first or the last value again.
@@ -92,12 +90,7 @@ class DLinear(FeatureNetwork):
 
 
 def moving_average(windows: Tensor, average_over: int) -> Tensor:
-    """The mean of each sample and its neighbours; beyond the ends, the first and the last sample again.
-
-    >>> import torch
-    >>> moving_average(torch.tensor([[[3.0, 0.0, 0.0, 6.0]]]), 3)
-    tensor([[[2., 1., 2., 4.]]])
-    """
+    """The mean of each sample and its neighbours; beyond the ends, the first and the last sample again."""
     half = average_over // 2
     padded = functional.pad(windows, (half, half), mode="replicate")
     return functional.avg_pool1d(padded, average_over, stride=1)

@@ -129,13 +129,7 @@ class Ensemble(nn.Module):
 def options_by_member(
     members: int | Sequence[Mapping[str, Any]], common: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """The options of each member.
-
-    >>> options_by_member(2, {"width": 8})
-    [{'width': 8}, {'width': 8}]
-    >>> options_by_member([{"width": 4}, {}], {"width": 8})
-    [{'width': 4}, {'width': 8}]
-    """
+    """The options of each member."""
     each: Any = members
     if isinstance(members, int) and not isinstance(members, bool):
         check_at_most(members=members)
@@ -151,11 +145,7 @@ def options_by_member(
 
 
 def in_turn(parts: list[Tensor]) -> Tensor:
-    """Rows of n tensors, interleaved: row 0 of each, then row 1 of each.
-
-    >>> in_turn([torch.tensor([[0], [2], [4]]), torch.tensor([[1], [3]])]).flatten()
-    tensor([0, 1, 2, 3, 4])
-    """
+    """Rows of n tensors, interleaved: row 0 of each, then row 1 of each."""
     n_rows = sum(len(part) for part in parts)
     dealt = parts[0].new_empty(n_rows, parts[0].shape[1])
     for k, part in enumerate(parts):
@@ -164,12 +154,7 @@ def in_turn(parts: list[Tensor]) -> Tensor:
 
 
 def mean_posterior(logits: list[Tensor]) -> Tensor:
-    """Logits ``(batch, n_outputs)`` of the mean of the posteriors of several networks.
-
-    >>> sure, unsure = torch.tensor([[math.log(9.0)]]), torch.tensor([[0.0]])  # .9 and .5
-    >>> mean_posterior([sure, unsure]).sigmoid()
-    tensor([[0.7000]])
-    """
+    """Logits ``(batch, n_outputs)`` of the mean of the posteriors of several networks."""
     stacked = torch.stack(logits)
     if stacked.dtype in (torch.float16, torch.bfloat16):
         stacked = stacked.float()

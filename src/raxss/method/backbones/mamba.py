@@ -37,20 +37,12 @@ class Mamba(SequenceNetwork):
     d_state, d_conv, expand
         States a channel, reach of the convolution, and how many times ``d_model`` channels a block has.
     dropout
-        Before the head.
-    revin
-        Normalise each series first (`RevIN`).
-    patch_length, patch_stride
-        Samples in a patch and from one patch to the next.
+        Before the head. Other options are those of `GRU`.
 
     Notes
     -----
-    Where it departs from the public code of SSS:
-
-    - SSS reads each variate by itself; here a patch holds all variates together.
-    - SSS draws all weights by Xavier's rule and sets the bias of ``dt_proj`` to zero, so that steps begin near
-      softplus(0) = 0.7; here all begins as in Mamba's own code, with steps from 0.001 to 0.1.
-    - Patches end where the series does, so up to ``patch_stride - 1`` samples at its end are not read.
+    It departs from the public code of SSS as `GRU` does. SSS also sets the bias of ``dt_proj`` to zero, so that
+    steps begin near softplus(0) = 0.7; here all begins as in Mamba's own code, with steps from 0.001 to 0.1.
 
     Examples
     --------
@@ -111,11 +103,6 @@ class MambaBlock(nn.Module):
     """One selective state space with its convolution and gate: ``(batch, length, d_model)`` both ways.
 
     Names of the layers are those of the public implementations, so that weights can be carried over.
-
-    Examples
-    --------
-    >>> MambaBlock(32)(torch.randn(2, 10, 32)).shape
-    torch.Size([2, 10, 32])
     """
 
     def __init__(self, d_model: int, *, d_state: int = 16, d_conv: int = 4, expand: int = 2) -> None:

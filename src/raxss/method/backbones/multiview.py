@@ -133,13 +133,9 @@ class MultiView(FeatureNetwork):
 
 
 def with_derivatives(windows: Tensor, n_orders: int) -> Tensor:
-    """The window, followed by each derivative at unit deviation.
+    """The window and each derivative at unit deviation: ``(batch, n_variates * (1 + n_orders), length)``.
 
-    Shapes: ``(batch, n_variates, length)`` -> ``(batch, n_variates * (1 + n_orders), length)``. A
-    derivative of a signal that falls off as 1/f is where its fast part can be seen at all.
-
-    >>> with_derivatives(torch.tensor([[[0.0, 1.0, 3.0, 6.0]]]), 1)[0, 1]
-    tensor([-1.3416, -0.4472,  0.4472,  1.3416])
+    In a derivative, the fast part of a signal that falls off as 1/f can be seen.
     """
     found, last = [windows], windows
     for _ in range(n_orders):
@@ -289,14 +285,7 @@ def sines_and_cosines(frame: int) -> Tensor:
 
 
 def log_bands(n_frequencies: int, n_most: int) -> Tensor:
-    """``(n_frequencies, n_bands)``: means over frequencies that lie together on a logarithmic scale.
-
-    >>> log_bands(4, 3)
-    tensor([[1.0000, 0.0000, 0.0000],
-            [0.0000, 1.0000, 0.0000],
-            [0.0000, 0.0000, 0.5000],
-            [0.0000, 0.0000, 0.5000]])
-    """
+    """``(n_frequencies, n_bands)``: means over frequencies that lie together on a logarithmic scale."""
     octaves = torch.log2(torch.arange(1, n_frequencies + 1, dtype=torch.float64))
     width = math.log2(n_frequencies + 1) / n_most
     # bands without a frequency are left out

@@ -23,23 +23,7 @@ from raxss.method.backbones.sizes import check_at_least_1, check_at_most
 
 
 class PatchTokens(nn.Module):
-    """Patches of all variates together, one linear layer for all of them.
-
-    Parameters
-    ----------
-    patch_length, patch_stride
-        Samples in a patch and from one patch to the next.
-    revin
-        Normalise each series first (`RevIN`, over its real samples).
-
-    Examples
-    --------
-    >>> tokens = PatchTokens(n_variates=2, d_model=32)
-    >>> tokens(torch.randn(3, 2, 200)).shape  # patches from 0, 16, ..., 128
-    torch.Size([3, 9, 32])
-    >>> tokens.n_patches(torch.tensor([200, 65, 3]))
-    tensor([9, 1, 1])
-    """
+    """Patches of all variates together, one linear layer for all of them; with RevIN over the real samples."""
 
     def __init__(
         self,

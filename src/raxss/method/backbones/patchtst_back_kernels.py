@@ -34,7 +34,8 @@ from raxss.method.backbones.patchtst_parts import (
     HEAD,
     HIDDEN,
     Dropout,
-    LayerWeights,
+    Layer,
+    PatchLayout,
     add_8,
     add_bias_gradient,
     add_product,
@@ -81,6 +82,12 @@ class LayerGradients(NamedTuple):
 
 
 @inner
+def scratch_of_group(size: int) -> Floats:
+    """(GROUP, size)"""
+    return scratch(GROUP * size).reshape((GROUP, size))
+
+
+@inner
 def pass_norm(gradient: Floats, tokens: Floats, norm: Norm, real: Floats) -> None:
     """Through a normalisation of tokens, from its output to its input, in place."""
     apart()
@@ -120,20 +127,19 @@ def read_feature_gradients(
     features: Floats,  # (n_windows, n_tokens * width) gradient
     tokens: Floats,  # (n_windows, width * n_slots) what the last normalisation saw
     norm: Norm,
-    n_tokens: int,
-    n_slots: int,
+    layout: PatchLayout,
     leaving: Floats,  # (n_windows, width * n_slots) out: the gradient with tokens in lanes
     sums: Floats,  # (n_windows, 2 * width) out
 ) -> None:
     """What comes back from the head."""
-    width = len(norm.mean)
+    n_slots, width = layout.n_slots, layout.width
     for window in range(first, last):
         gradient = features[window]
         out = leaving[window]
         for row in range(width):
-            for token in range(n_tokens):
+            for token in range(layout.n_tokens):
                 out[row * n_slots + token] = gradient[token * width + row]
-            for token in range(n_tokens, n_slots):
+            for token in range(layout.n_tokens, n_slots):
                 out[row * n_slots + token] = 0
         norm_sums(sums[window], out, tokens[window], norm, n_slots)
 
@@ -142,68 +148,57 @@ def read_feature_gradients(
 def transform_back(
     first: int,
     last: int,
-    leaving: Floats,  # (n_windows, width * n_slots) in: of the layer's output; out: of transformed + mixed heads
-    out: Floats,  # (n_windows, width * n_slots) what the second normalisation saw
-    second_norm: Norm,
-    summed: Floats,  # (n_windows, width * n_slots) what the first one saw
+    layer: Layer,
     scale: Floats,
-    shift: Floats,
+    shift: Floats,  # what enters the feed-forward layer is scale * summed + shift
     first_norm: Norm,
-    weights: LayerWeights,
-    dropout: Dropout,
-    real: Floats,
+    second_norm: Norm,
+    layout: PatchLayout,
+    leaving: Floats,  # (n_windows, width * n_slots) in: of the layer's output; out: of transformed + mixed heads
     entering: Floats,  # (n_windows, width * n_slots) out: of what enters the feed-forward layer
     sums: Floats,  # (n_windows, 2 * width) out
     gradients: LayerGradients,
 ) -> None:
     """The feed-forward layer and the normalisation after it."""
     chunk = first // CHUNK
-    n_slots = len(real)
-    width = len(scale)
+    weights, dropout, n_slots, width = layer.weights, layer.on_hidden, layout.n_slots, layout.width
     size = width * n_slots
     n_hidden = len(weights.first_bias)
-    normal = scratch(GROUP * size).reshape((GROUP, size))
-    hidden = scratch(GROUP * HIDDEN * n_slots).reshape((GROUP, HIDDEN * n_slots))
-    change = scratch(GROUP * HIDDEN * n_slots).reshape((GROUP, HIDDEN * n_slots))
+    normal = scratch_of_group(size)
+    hidden = scratch_of_group(HIDDEN * n_slots)
+    change = scratch_of_group(HIDDEN * n_slots)
     bits = np.empty((GROUP, n_slots + 2 * n_hidden), np.uint32)
     first_bias = gradients.first_bias[chunk]
     for start in range(first, last, GROUP):
         stop = min(start + GROUP, last)
+        n = stop - start
         for window in range(start, stop):
             gradient = leaving[window]
-            pass_norm(gradient, out[window], second_norm, real)
+            pass_norm(gradient, layer.out[window], second_norm, layout.real)
             add_bias_gradient(gradients.second_bias[chunk], gradient, width, n_slots)
-            scale_rows(normal[window - start], summed[window], scale, shift, n_slots)
+            scale_rows(normal[window - start], layer.summed[window], scale, shift, n_slots)
             clear(entering[window], size)
             if dropout.threshold:
                 fill_bits(bits[window - start], dropout, 0, window)
         for block in range(0, n_hidden, HIDDEN):
             rows = min(HIDDEN, n_hidden - block)
+            from_first, from_second = weights.first[block * width :], weights.second_back[block * width :]
             for window in range(start, stop):
                 x = hidden[window - start]
                 g = change[window - start]
                 fill_rows(x, weights.first_bias[block:], rows, n_slots)
-                add_product(
-                    x, rows, weights.first[block * width :], width, normal[window - start], width, n_slots
-                )
+                add_product(x, rows, from_first, width, normal[window - start], width, n_slots)
                 clear(g, rows * n_slots)
-                add_product(
-                    g, rows, weights.second_back[block * width :], width, leaving[window], width, n_slots
-                )
+                add_product(g, rows, from_second, width, leaving[window], width, n_slots)
                 activate_back(x, g, rows, bits[window - start], block, n_hidden, dropout, n_slots)
                 add_product(entering[window], width, weights.first_back[block:], n_hidden, g, rows, n_slots)
                 add_bias_gradient(first_bias[block:], g, rows, n_slots)
-            n_windows = stop - start
-            first_weight = gradients.first[chunk, block * width :]
-            add_weight_gradient(
-                first_weight, width, change[:n_windows], rows, normal[:n_windows], width, n_slots
-            )
-            second_weight = gradients.second[chunk, block:]
-            add_weight_gradient(
-                second_weight, n_hidden, leaving[start:stop], width, hidden[:n_windows], rows, n_slots
-            )
+            of_first = gradients.first[chunk, block * width :]
+            add_weight_gradient(of_first, width, change[:n], rows, normal[:n], width, n_slots)
+            of_second = gradients.second[chunk, block:]
+            add_weight_gradient(of_second, n_hidden, leaving[start:stop], width, hidden[:n], rows, n_slots)
         for window in range(start, stop):
-            norm_sums(sums[window], entering[window], summed[window], first_norm, n_slots)
+            norm_sums(sums[window], entering[window], layer.summed[window], first_norm, n_slots)
 
 
 @inner
@@ -242,32 +237,23 @@ def activate_back(
 def attend_back(
     first: int,
     last: int,
-    gradient: Floats,  # (n_windows, width * n_slots) in: after the first normalisation; out: of tokens
-    summed: Floats,  # (n_windows, width * n_slots) what that normalisation saw
+    layer: Layer,
     first_norm: Norm,
-    leaving: Floats,  # (n_windows, width * n_slots) gradient of transformed + mixed heads
-    entering: Floats,  # (n_windows, width * n_slots)
-    scale: Floats,
-    shift: Floats,  # tokens = scale * entering + shift
-    heads: Floats,  # (n_windows, width * n_slots)
-    softmax: Floats,  # (n_windows, n_heads * 2 * n_slots)
-    weights: LayerWeights,
-    dropout: Dropout,
-    n_tokens: int,
-    real: Floats,
     before: Norm,  # the normalisation that saw entering
-    sums: Floats,  # (n_windows, 2 * width) out, for it
+    layout: PatchLayout,
+    gradient: Floats,  # (n_windows, width * n_slots) in: after the first normalisation; out: of tokens
+    leaving: Floats,  # (n_windows, width * n_slots) gradient of transformed + mixed heads
+    sums: Floats,  # (n_windows, 2 * width) out, for the normalisation before
     gradients: LayerGradients,
 ) -> None:
     """The first normalisation, and attention before it."""
     chunk = first // CHUNK
-    n_slots = len(real)
-    width = len(scale)
+    weights, dropout, n_slots, width = layer.weights, layer.on_attention, layout.n_slots, layout.width
     size = width * n_slots
     part = HEAD * n_slots
-    tokens = scratch(GROUP * size).reshape((GROUP, size))
-    mixing = scratch(GROUP * size).reshape((GROUP, size))
-    changes = scratch(GROUP * 3 * size).reshape((GROUP, 3 * size))  # of queries, keys and values
+    tokens = scratch_of_group(size)
+    mixing = scratch_of_group(size)
+    changes = scratch_of_group(3 * size)  # of queries, keys and values
     key_value = scratch(2 * size)
     query = scratch(size)
     head_gradient = scratch(size)
@@ -281,13 +267,14 @@ def attend_back(
         clear(changes[member], 3 * size)
     for start in range(first, last, GROUP):
         stop = min(start + GROUP, last)
+        n = stop - start
         for window in range(start, stop):
             x = tokens[window - start]
             g = gradient[window]
             mixed_gradient = mixing[window - start]
             change = changes[window - start]
-            scale_rows(x, entering[window], scale, shift, n_slots)
-            pass_norm(g, summed[window], first_norm, real)
+            scale_rows(x, layer.entering[window], layer.scale, layer.shift, n_slots)
+            pass_norm(g, layer.summed[window], first_norm, layout.real)
             for place in range(0, size, LANES):
                 store(mixed_gradient, place, load(g, place) + load(leaving[window], place))
             add_bias_gradient(gradients.mix_bias[chunk], mixed_gradient, width, n_slots)
@@ -299,38 +286,21 @@ def attend_back(
             for head in range(width // HEAD):
                 if dropout.threshold:
                     fill_bits(bits, dropout, head, window)
-                output_gradient(
-                    head_rows,
-                    offsets,
-                    head_gradient[head * part :],
-                    heads[window, head * part :],
-                    softmax[window, 2 * head * n_slots :],
-                    dropout.factor,
-                    n_slots,
-                )
-                transpose(keys, key_value[head * part :], n_tokens, n_slots)
+                own = head * part
+                outputs, softmax = layer.heads[window, own:], layer.softmax[window, 2 * head * n_slots :]
+                of_outputs = head_gradient[own:]
+                output_gradient(head_rows, offsets, of_outputs, outputs, softmax, dropout.factor, n_slots)
+                transpose(keys, key_value[own:], layout.n_tokens, n_slots)
                 attend_head_back(
-                    change[head * part :],
-                    query[head * HEAD :],
-                    key_value[head * part :],
-                    keys,
-                    head_rows,
-                    offsets,
-                    bits,
-                    dropout,
-                    width,
-                    n_tokens,
-                    real,
-                    space,
-                )
+                    change[own:], query[head * HEAD :], key_value[own:], keys,
+                    head_rows, offsets, bits, dropout, layout, space,
+                )  # fmt: skip
             add_product(g, width, weights.projections_back, 3 * width, change, 3 * width, n_slots)
             add_bias_gradient(gradients.projections_bias[chunk], change, 3 * width, n_slots)
-            norm_sums(sums[window], g, entering[window], before, n_slots)
-        n = stop - start
-        add_weight_gradient(
-            gradients.projections[chunk], width, changes[:n], 3 * width, tokens[:n], width, n_slots
-        )
-        add_weight_gradient(gradients.mix[chunk], width, mixing[:n], width, heads[start:stop], width, n_slots)
+            norm_sums(sums[window], g, layer.entering[window], before, n_slots)
+        of_projections, of_mix = gradients.projections[chunk], gradients.mix[chunk]
+        add_weight_gradient(of_projections, width, changes[:n], 3 * width, tokens[:n], width, n_slots)
+        add_weight_gradient(of_mix, width, mixing[:n], width, layer.heads[start:stop], width, n_slots)
 
 
 @inner
@@ -376,14 +346,12 @@ def attend_head_back(
     offsets: Floats,  # (2, n_slots)
     bits: Bits,
     dropout: Dropout,
-    width: int,
-    n_tokens: int,
-    real: Floats,
+    layout: PatchLayout,
     space: Floats,  # (3 * n_slots * LANES,)
 ) -> None:
     """LANES keys against one query after the other, in three loops that each fit into the registers."""
     apart()
-    n_slots = len(real)
+    n_tokens, n_slots, width = layout.n_tokens, layout.n_slots, layout.width
     size = width * n_slots
     zero = every(np.float32(0.0))
     powers = space
@@ -391,7 +359,7 @@ def attend_head_back(
     query_change = space[2 * n_slots * LANES :]
     clear(query_change, n_slots * LANES)
     for slot in range(0, n_tokens, LANES):
-        inside = load(real, slot)  # a key that is padding may have any score
+        inside = load(layout.real, slot)  # a key that is padding may have any score
         k = load_8(key_value, slot, n_slots)
         for token in range(n_tokens):
             power = power_of_two(dot_8(k, query, token * width, splat(offsets, token)))
@@ -447,51 +415,39 @@ def embed_back(
     gradient: Floats,  # (n_windows, width * n_slots)
     series: Floats,  # (n_windows, length)
     weight_back: Floats,  # (patch_length, width), flat
-    patch_length: int,
-    patch_stride: int,
-    n_tokens: int,
-    n_slots: int,
+    layout: PatchLayout,
     weight: Floats,  # (n_chunks, width * patch_length) out
     start: Floats,  # (n_chunks, width * n_slots) out
     series_gradient: Floats,  # (n_windows, length) out, or empty where it is not needed
 ) -> None:
     """Tokens to patches, and to samples."""
     chunk = first // CHUNK
-    size = start.shape[1]
-    width = size // n_slots
-    part = patch_length * n_slots
-    patches = scratch(GROUP * part).reshape((GROUP, part))
-    back = scratch(part)
+    n_slots, width, taps = layout.n_slots, layout.width, layout.patch_length
+    patches = scratch_of_group(taps * n_slots)
+    back = scratch(taps * n_slots)
     for member in range(GROUP):
-        clear(patches[member], part)
+        clear(patches[member], taps * n_slots)
     of_start = start[chunk]
     for begin in range(first, last, GROUP):
         stop = min(begin + GROUP, last)
         for window in range(begin, stop):
             g = gradient[window]
-            fill_patches(
-                patches[window - begin], series[window], patch_length, patch_stride, n_tokens, n_slots
-            )
-            for place in range(0, size, LANES):
+            fill_patches(patches[window - begin], series[window], layout)
+            for place in range(0, width * n_slots, LANES):
                 store(of_start, place, load(of_start, place) + load(g, place))
             if len(series_gradient):
-                clear(back, part)
-                add_product(back, patch_length, weight_back, width, g, width, n_slots)
-                add_samples(series_gradient[window], back, patch_length, patch_stride, n_tokens, n_slots)
+                clear(back, taps * n_slots)
+                add_product(back, taps, weight_back, width, g, width, n_slots)
+                add_samples(series_gradient[window], back, layout)
         members = patches[: stop - begin]
-        add_weight_gradient(
-            weight[chunk], patch_length, gradient[begin:stop], width, members, patch_length, n_slots
-        )
+        add_weight_gradient(weight[chunk], taps, gradient[begin:stop], width, members, taps, n_slots)
 
 
 @inner
-def add_samples(
-    samples: Floats, patches: Floats, patch_length: int, patch_stride: int, n_tokens: int, n_slots: int
-) -> None:
+def add_samples(samples: Floats, patches: Floats, layout: PatchLayout) -> None:
     """The reverse of `fill_patches`: what patches share adds up."""
-    for place in range(len(samples)):
-        samples[place] = 0
-    for token in range(n_tokens):
-        for offset in range(patch_length):
-            place = min(token * patch_stride + offset, len(samples) - 1)
-            samples[place] += patches[offset * n_slots + token]
+    samples[:] = 0
+    for token in range(layout.n_tokens):
+        for offset in range(layout.patch_length):
+            place = min(token * layout.patch_stride + offset, len(samples) - 1)
+            samples[place] += patches[offset * layout.n_slots + token]

@@ -35,7 +35,8 @@ from raxss.method.backbones.patchtst_parts import (
     HEAD,
     HIDDEN,
     Dropout,
-    LayerWeights,
+    Layer,
+    PatchLayout,
     add_8,
     add_product,
     bell_of,
@@ -60,24 +61,9 @@ SAFE = 64.0  # scores within +-SAFE need no maximum taken off before 2^score
 
 
 @compiled
-def attend(
-    first: int,
-    last: int,
-    entering: Floats,  # (n_windows, width * n_slots)
-    scale: Floats,  # (width,)
-    shift: Floats,  # tokens = scale * entering + shift
-    weights: LayerWeights,
-    dropout: Dropout,
-    n_tokens: int,
-    real: Floats,  # (n_slots,) 1 for a token, 0 for padding
-    heads: Floats,  # (n_windows, width * n_slots) out: outputs of the heads, before they are mixed
-    softmax: Floats,  # (n_windows, n_heads * 2 * n_slots) out: what is added to scores, 1 / sum of powers
-    summed: Floats,  # (n_windows, width * n_slots) out: tokens + mixed heads
-    moments: Floats,  # (n_windows, 2 * width) out: of summed
-) -> None:
-    """Every token looks at every other."""
-    n_slots = len(real)
-    width = len(scale)
+def attend(first: int, last: int, layer: Layer, layout: PatchLayout, moments: Floats) -> None:
+    """Every token looks at every other: entering -> heads, softmax, summed and its moments (n_windows, 2 width)."""
+    weights, n_slots, width = layer.weights, layout.n_slots, layout.width
     size = width * n_slots
     part = HEAD * n_slots
     tokens = scratch(size)
@@ -86,35 +72,27 @@ def attend(
     bounds = scratch(width)
     bits = np.empty(3 * n_slots, np.uint32)
     for window in range(first, last):
-        scale_rows(tokens, entering[window], scale, shift, n_slots)
+        scale_rows(tokens, layer.entering[window], layer.scale, layer.shift, n_slots)
         fill_rows(query, weights.query_bias, width, n_slots)
         add_product(query, width, weights.query, width, tokens, width, n_slots)
         token_rows(
             key_value, 2 * width, weights.key_value_rows, weights.key_value_bias, tokens, width, n_slots
         )
-        column_bounds(bounds, key_value, width, n_tokens)
-        head_outputs = heads[window]
+        column_bounds(bounds, key_value, width, layout.n_tokens)
+        heads = layer.heads[window]
         for head in range(width // HEAD):
-            if dropout.threshold:
-                fill_bits(bits, dropout, head, window)
-            attend_head(
-                head_outputs[head * part :],
-                softmax[window, 2 * head * n_slots :],
-                query[head * part :],
-                key_value[head * HEAD :],
-                bounds[head * HEAD :],
-                bits,
-                dropout,
-                width,
-                n_tokens,
-                n_slots,
-            )
-        out = summed[window]
+            if layer.on_attention.threshold:
+                fill_bits(bits, layer.on_attention, head, window)
+            own = head * part
+            softmax = layer.softmax[window, 2 * head * n_slots :]
+            keys, own_bounds = key_value[head * HEAD :], bounds[head * HEAD :]
+            attend_head(heads[own:], softmax, query[own:], keys, own_bounds, bits, layer.on_attention, layout)
+        out = layer.summed[window]
         fill_rows(out, weights.mix_bias, width, n_slots)
-        add_product(out, width, weights.mix, width, head_outputs, width, n_slots)
+        add_product(out, width, weights.mix, width, heads, width, n_slots)
         for place in range(0, size, LANES):
             store(out, place, load(out, place) + load(tokens, place))
-        row_moments(moments[window], out, n_tokens, real)
+        row_moments(moments[window], out, layout)
 
 
 @inner
@@ -137,12 +115,11 @@ def attend_head(
     bounds: Floats,  # (HEAD,)
     bits: Bits,
     dropout: Dropout,
-    width: int,
-    n_tokens: int,
-    n_slots: int,
+    layout: PatchLayout,
 ) -> None:
     """LANES queries against one key after the other: attention weights live in registers only."""
     apart()
+    n_tokens, n_slots, width = layout.n_tokens, layout.n_slots, layout.width
     zero = every(np.float32(0.0))
     item = every(np.float32(1.0))
     for slot in range(0, n_slots, LANES):
@@ -182,41 +159,29 @@ def largest_score(q: Any, bounds: Floats) -> Any:
 
 @compiled
 def transform(
-    first: int,
-    last: int,
-    summed: Floats,  # (n_windows, width * n_slots)
-    scale: Floats,  # (width,)
-    shift: Floats,  # what enters is scale * summed + shift
-    heads: Floats,  # (n_windows, width * n_slots)
-    weights: LayerWeights,
-    dropout: Dropout,
-    n_tokens: int,
-    real: Floats,
-    out: Floats,  # (n_windows, width * n_slots) out: transformed + mixed heads
-    moments: Floats,  # (n_windows, 2 * width) out
+    first: int, last: int, layer: Layer, scale: Floats, shift: Floats, layout: PatchLayout, moments: Floats
 ) -> None:
-    """The feed-forward layer, plus the attention's own output."""
-    n_slots = len(real)
-    width = len(scale)
+    """The feed-forward layer on scale * summed + shift, plus the attention's own output -> out and its moments."""
+    weights, n_slots, width = layer.weights, layout.n_slots, layout.width
     n_hidden = len(weights.first_bias)
     normal = scratch(width * n_slots)
     hidden = scratch(HIDDEN * n_slots)
     bits = np.empty(n_slots + 2 * n_hidden, np.uint32)
     bias = weights.mix_bias + weights.second_bias
     for window in range(first, last):
-        scale_rows(normal, summed[window], scale, shift, n_slots)
-        leaving = out[window]
-        fill_rows(leaving, bias, width, n_slots)
-        add_product(leaving, width, weights.mix, width, heads[window], width, n_slots)
-        if dropout.threshold:
-            fill_bits(bits, dropout, 0, window)
+        scale_rows(normal, layer.summed[window], scale, shift, n_slots)
+        out = layer.out[window]
+        fill_rows(out, bias, width, n_slots)
+        add_product(out, width, weights.mix, width, layer.heads[window], width, n_slots)
+        if layer.on_hidden.threshold:
+            fill_bits(bits, layer.on_hidden, 0, window)
         for block in range(0, n_hidden, HIDDEN):
             rows = min(HIDDEN, n_hidden - block)
             fill_rows(hidden, weights.first_bias[block:], rows, n_slots)
             add_product(hidden, rows, weights.first[block * width :], width, normal, width, n_slots)
-            activate(hidden, rows, bits, block, n_hidden, dropout, n_slots)
-            add_product(leaving, width, weights.second[block:], n_hidden, hidden, rows, n_slots)
-        row_moments(moments[window], leaving, n_tokens, real)
+            activate(hidden, rows, bits, block, n_hidden, layer.on_hidden, n_slots)
+            add_product(out, width, weights.second[block:], n_hidden, hidden, rows, n_slots)
+        row_moments(moments[window], out, layout)
 
 
 @inner
@@ -248,21 +213,19 @@ def embed(
     series: Floats,  # (n_windows, length)
     weight: Floats,  # (width, patch_length), flat
     start: Floats,  # (width * n_slots,) bias + positions
-    patch_length: int,
-    patch_stride: int,
-    n_tokens: int,
-    n_slots: int,
+    layout: PatchLayout,
     tokens: Floats,  # (n_windows, width * n_slots) out
 ) -> None:
     """Patches to tokens."""
-    patches = scratch(patch_length * n_slots)
+    n_slots, taps = layout.n_slots, layout.patch_length
+    patches = scratch(taps * n_slots)
     clear(patches, len(patches))
     for window in range(first, last):
-        fill_patches(patches, series[window], patch_length, patch_stride, n_tokens, n_slots)
+        fill_patches(patches, series[window], layout)
         out = tokens[window]
         for place in range(0, len(start), LANES):
             store(out, place, load(start, place))
-        add_product(out, len(start) // n_slots, weight, patch_length, patches, patch_length, n_slots)
+        add_product(out, layout.width, weight, taps, patches, taps, n_slots)
 
 
 @compiled
@@ -272,15 +235,14 @@ def write_features(
     entering: Floats,  # (n_windows, width * n_slots)
     scale: Floats,
     shift: Floats,
-    n_tokens: int,
-    n_slots: int,
+    layout: PatchLayout,
     features: Floats,  # (n_windows, n_tokens * width) out
 ) -> None:
     """scale * entering + shift, one row per token."""
-    width = len(scale)
     for window in range(first, last):
         out = features[window]
         tokens = entering[window]
-        for row in range(width):
-            for token in range(n_tokens):
-                out[token * width + row] = tokens[row * n_slots + token] * scale[row] + shift[row]
+        for row in range(layout.width):
+            for token in range(layout.n_tokens):
+                value = tokens[row * layout.n_slots + token]
+                out[token * layout.width + row] = value * scale[row] + shift[row]

@@ -46,6 +46,65 @@ GROUP = 4  # windows whose products are summed before lanes are: gradients of we
 HIDDEN = 32  # rows of the feed-forward layer at a time, so that they stay in the nearest cache
 
 
+# What the loops are given: sizes, dropout, and one layer
+
+
+class PatchLayout(NamedTuple):
+    """Sizes of a window and its tokens."""
+
+    n_tokens: int
+    n_slots: int  # tokens, rounded up to whole vectors
+    width: int
+    patch_length: int
+    patch_stride: int
+    real: Floats  # (n_slots,) 1 for a token, 0 for padding
+
+
+class Dropout(NamedTuple):
+    """What is kept is multiplied by ``factor``. Each stream has a mask of its own for every window."""
+
+    seed: np.uint64
+    stream: int
+    threshold: np.uint32  # of 2^32: the share that is kept; 0 means all
+    factor: np.float32
+
+
+class LayerWeights(NamedTuple):
+    """One encoder layer's parameters, flat, in the orders that the loops read them."""
+
+    query: Floats  # (width, width), times log2(e) / sqrt(HEAD), so that weights are powers of two
+    query_bias: Floats
+    query_rows: Floats  # its transpose
+    key_value: Floats  # (2 width, width)
+    key_value_bias: Floats
+    key_value_rows: Floats  # its transpose
+    projections_back: Floats  # (width, 3 width): query, key and value as they are, transposed
+    mix: Floats  # (width, width)
+    mix_bias: Floats
+    mix_back: Floats
+    first: Floats  # (n_hidden, width)
+    first_bias: Floats
+    first_back: Floats  # (width, n_hidden)
+    second: Floats  # (width, n_hidden)
+    second_bias: Floats
+    second_back: Floats  # (n_hidden, width)
+
+
+class Layer(NamedTuple):
+    """One encoder layer: parameters, dropout, and arrays with one row per window."""
+
+    weights: LayerWeights
+    on_attention: Dropout
+    on_hidden: Dropout
+    scale: Floats  # (width,)
+    shift: Floats  # tokens = scale * entering + shift
+    entering: Floats  # (n_windows, width * n_slots), before scale and shift
+    heads: Floats  # outputs of the heads, before they are mixed
+    softmax: Floats  # (n_windows, n_heads * 2 * n_slots) what is added to scores, 1 / sum of powers
+    summed: Floats  # tokens + mixed heads: what the first normalisation sees
+    out: Floats  # transformed + mixed heads: what the second normalisation sees
+
+
 # Instructions that PatchTST alone needs
 
 
@@ -364,34 +423,24 @@ def scale_rows(out: Floats, entering: Floats, scale: Floats, shift: Floats, n_sl
 
 
 @inner
-def row_moments(out: Floats, tokens: Floats, n_tokens: int, real: Floats) -> None:
+def row_moments(out: Floats, tokens: Floats, layout: PatchLayout) -> None:
     """Mean and sum of squared distances from it, per row over the real tokens: (2 * width,)."""
     apart()
-    n_slots = len(real)
-    width = len(out) // 2
-    for row in range(width):
+    n_slots = layout.n_slots
+    for row in range(layout.width):
         summed = every(np.float32(0.0))
         for slot in range(0, n_slots, LANES):
-            summed = fused(load(tokens, row * n_slots + slot), load(real, slot), summed)
-        mean = total(summed) / np.float32(n_tokens)
+            summed = fused(load(tokens, row * n_slots + slot), load(layout.real, slot), summed)
+        mean = total(summed) / np.float32(layout.n_tokens)
         squares = every(np.float32(0.0))
         for slot in range(0, n_slots, LANES):
-            off = (load(tokens, row * n_slots + slot) - every(mean)) * load(real, slot)
+            off = (load(tokens, row * n_slots + slot) - every(mean)) * load(layout.real, slot)
             squares = fused(off, off, squares)
         out[row] = mean
-        out[width + row] = total(squares)
+        out[layout.width + row] = total(squares)
 
 
 # Dropout: which numbers are kept
-
-
-class Dropout(NamedTuple):
-    """What is kept is multiplied by ``factor``. Each stream has a mask of its own for every window."""
-
-    seed: np.uint64
-    stream: int
-    threshold: np.uint32  # of 2^32: the share that is kept; 0 means all
-    factor: np.float32
 
 
 @inlined
@@ -430,36 +479,12 @@ def normal_below(x: Any, bell: Any) -> Any:
     return where_positive(x, item - tail, tail)
 
 
-# Patches and parameters
-
-
 @inner
-def fill_patches(
-    patches: Floats, samples: Floats, patch_length: int, patch_stride: int, n_tokens: int, n_slots: int
-) -> None:
+def fill_patches(patches: Floats, samples: Floats, layout: PatchLayout) -> None:
     """Neighbouring samples of each token; beyond the end, the last one is repeated."""
     apart()
-    for offset in range(patch_length):
-        for token in range(n_tokens):
-            patches[offset * n_slots + token] = samples[min(token * patch_stride + offset, len(samples) - 1)]
-
-
-class LayerWeights(NamedTuple):
-    """One encoder layer's parameters, flat, in the orders that the loops read them."""
-
-    query: Floats  # (width, width), times log2(e) / sqrt(HEAD), so that weights are powers of two
-    query_bias: Floats
-    query_rows: Floats  # its transpose
-    key_value: Floats  # (2 width, width)
-    key_value_bias: Floats
-    key_value_rows: Floats  # its transpose
-    projections_back: Floats  # (width, 3 width): query, key and value as they are, transposed
-    mix: Floats  # (width, width)
-    mix_bias: Floats
-    mix_back: Floats
-    first: Floats  # (n_hidden, width)
-    first_bias: Floats
-    first_back: Floats  # (width, n_hidden)
-    second: Floats  # (width, n_hidden)
-    second_bias: Floats
-    second_back: Floats  # (n_hidden, width)
+    last = len(samples) - 1
+    for offset in range(layout.patch_length):
+        for token in range(layout.n_tokens):
+            place = min(token * layout.patch_stride + offset, last)
+            patches[offset * layout.n_slots + token] = samples[place]

@@ -59,12 +59,7 @@ LAUNCHES = {
 
 
 def suits(network: PatchTST, windows: Tensor) -> bool:
-    """Whether `features` can stand in for ``network.features``: device, precision and sizes.
-
-    >>> from raxss.method.backbones.patchtst import PatchTST
-    >>> suits(PatchTST(1, 1024, 1), torch.zeros(2, 1, 1024))  # not on a GPU
-    False
-    """
+    """Whether `features` can stand in for ``network.features``: device, precision and sizes."""
     if windows.device.type != "cuda" or not torch.is_autocast_enabled("cuda"):
         return False
     if torch.get_autocast_dtype("cuda") != torch.bfloat16 or not has_sizes(network, windows):
@@ -117,11 +112,7 @@ def layer_fits(layer: Any) -> bool:
 
 @cache
 def why_not(device: str, capability: tuple[int, int]) -> str | None:
-    """What keeps the kernels from running on a CUDA device, logged once; None if nothing does.
-
-    >>> why_not("Tesla T4", (7, 5))
-    'Tesla T4 has no bf16 matrix units (compute capability 7.5, 8.0 is needed)'
-    """
+    """What keeps the kernels from running on a CUDA device, logged once; None if nothing does."""
     reason = None
     if capability < (8, 0):
         found = ".".join(map(str, capability))

@@ -42,36 +42,17 @@ LEAST_CAPABILITY = (8, 0)  # sums over a warp in one instruction
 
 
 def spread_dilations(length: int, n_most: int) -> list[int]:
-    """Distances between taps, evenly on a logarithmic scale, up to kernels as long as the window.
-
-    >>> spread_dilations(1025, 8)
-    [1, 2, 4, 8, 16, 32, 64, 128]
-    >>> spread_dilations(100, 8)  # no distance twice
-    [1, 2, 4, 6, 8, 12]
-    """
+    """Distances between taps, evenly on a logarithmic scale, up to kernels as long as the window; none twice."""
     longest = max((length - 1) / (N_TAPS - 1), 1.0)
     return sorted({int(longest ** (k / max(n_most - 1, 1)) + 1e-9) for k in range(n_most)})
 
 
 def shares(x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Tensor:
-    """Shares of places at which each kernel of each group is above each threshold.
+    """Shares ``(batch, n_groups, 84, n_cuts)`` of places at which each kernel is above each of its thresholds.
 
     share[g, k, q] = mean over t of [sum over j of kernel_k[j] · x[row_g, t + (j - 4) · dilation_g] > cut[g, k, q]]
 
-    Samples outside of the window count as 0.
-
-    Parameters
-    ----------
-    x
-        ``(batch, n_rows, length)``.
-    rows, dilations
-        ``(n_groups,)`` which row of x a group looks at, and the distance between its taps; int32.
-    cuts
-        Thresholds ``(n_groups, 84, n_cuts)``.
-
-    Returns
-    -------
-    ``(batch, n_groups, 84, n_cuts)`` in float32, without a gradient.
+    Samples outside of the window count as 0. The result is float32, without a gradient.
 
     Examples
     --------
@@ -108,13 +89,7 @@ def plain_shares(x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Te
 
 
 def taps(lines: Tensor, dilation: int) -> Tensor:
-    """What the nine taps of a kernel stand on at each place, ``(n, length)`` -> ``(9, n, length)``.
-
-    >>> taps(torch.tensor([[1.0, 2.0, 3.0]]), 1)[3:6, 0]
-    tensor([[0., 1., 2.],
-            [1., 2., 3.],
-            [2., 3., 0.]])
-    """
+    """Samples under the nine taps of a kernel at each place, ``(n, length)`` -> ``(9, n, length)``."""
     reach, length = N_TAPS // 2 * dilation, lines.shape[1]
     padded = functional.pad(lines, (reach, reach))
     return torch.stack([padded[:, j * dilation : j * dilation + length] for j in range(N_TAPS)])
@@ -138,12 +113,6 @@ def fitted_cuts(x: Tensor, rows: Tensor, dilations: Tensor, n_cuts: int) -> Tens
     """Thresholds ``(n_groups, 84, n_cuts)`` at quantiles of the outputs of the kernels on these windows.
 
     The quantiles are a low-discrepancy sequence over all kernels, so that those of neighbouring kernels differ.
-
-    >>> x, group = torch.randn(8, 1, 100), torch.zeros(1, dtype=torch.int32)
-    >>> cuts = fitted_cuts(x, group, group + 1, 2)
-    >>> half = shares(x, group, group + 1, cuts).mean()
-    >>> bool(abs(half - 0.5) < 0.02)
-    True
     """
     ranks = (
         torch.arange(1, len(rows) * N_KERNELS * n_cuts + 1, dtype=torch.float64) * (math.sqrt(5) + 1) / 2 % 1
@@ -174,7 +143,7 @@ def _on_threads(x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Ten
     return torch.from_numpy(found)
 
 
-def _on_gpu(kernel: Any, x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Tensor:
+def _on_gpu(kernel: Any, x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Tensor:  # GPU only
     """By ppv.cu, a block for each window and group."""
     n_windows, n_rows, length = x.shape
     n_cuts = cuts.shape[2]
@@ -191,7 +160,7 @@ def _on_gpu(kernel: Any, x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tenso
 
 
 @functools.cache
-def _kernel(device: torch.device, pairs: int) -> Any:
+def _kernel(device: torch.device, pairs: int) -> Any:  # GPU only
     """ppv.cu for so many pairs of thresholds, or None where it cannot be compiled; logged once."""
     try:
         if torch.version.hip is not None or torch.cuda.get_device_capability(device) < LEAST_CAPABILITY:

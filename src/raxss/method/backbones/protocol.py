@@ -157,10 +157,6 @@ def build_for_weights(
 
     A network of this package is not tried on windows: whoever wrote the file chose their size. Others are tried,
     as by `build_backbone`.
-
-    >>> network = build_for_weights("convnet", n_variates=1, window_length=64, n_outputs=1, n_numbers=400_000)
-    >>> describe(network)
-    'ConvNet, 334,929 parameters'
     """
     check_window(n_variates, window_length)
     named = isinstance(backbone, str)  # a callable is the caller's, and may build what it likes
@@ -172,11 +168,7 @@ def build_for_weights(
 
 
 def known_n_features(network: nn.Module) -> int | None:
-    """Number of features of a network of this package; None for others, which must be tried.
-
-    >>> known_n_features(build_backbone("convnet", n_variates=1, window_length=64, n_outputs=1))
-    256
-    """
+    """Number of features of a network of this package; None for others, which must be tried."""
     if not type(network).__module__.startswith(f"{__package__}.") or not has_head(network):
         return None
     widths = getattr(network, "widths", None)  # of an ensemble, for each member
@@ -285,11 +277,7 @@ def logits_and_features(backbone: nn.Module, windows: Tensor) -> tuple[Tensor, T
 
 
 def has_head(backbone: nn.Module) -> bool:
-    """Whether ``logits_of`` belongs to the ``forward`` that is called: no subclass overrides ``forward`` alone.
-
-    >>> has_head(build_backbone("convnet", n_variates=1, window_length=64, n_outputs=1)), has_head(nn.Linear(64, 1))
-    (True, False)
-    """
+    """Whether ``logits_of`` belongs to the ``forward`` that is called: no subclass overrides ``forward`` alone."""
     own = "forward" in vars(backbone)  # put onto the network itself
     for kind in type(backbone).__mro__:
         if "logits_of" in vars(kind):

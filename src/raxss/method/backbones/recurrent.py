@@ -86,7 +86,8 @@ class Recurrent(SequenceNetwork):
         states = _states(ways[0], tokens)
         if len(ways) == 1:
             return states
-        from_end = _turned(_states(ways[1], _turned(tokens, backwards)), backwards)
+        turned = _Turned.apply  # its own inverse
+        from_end = turned(_states(ways[1], turned(tokens, backwards)), backwards)  # type: ignore[no-untyped-call]
         return torch.cat([states, from_end], dim=-1)
 
 
@@ -156,14 +157,11 @@ def _states(cells: Any, tokens: Tensor) -> Tensor:
         return states
 
 
-def _turned(tokens: Tensor, order: Tensor) -> Tensor:
-    """Tokens of each series in another order, its own inverse: ``(batch, n_patches, d)`` both ways."""
-    turned: Tensor = _Turned.apply(tokens, order)  # type: ignore[no-untyped-call]
-    return turned
-
-
 class _Turned(torch.autograd.Function):
-    """The permutation is its own gradient; torch's for a gather adds in a random order on a GPU."""
+    """Tokens of each series in another order, its own inverse: ``(batch, n_patches, d)`` both ways.
+
+    The permutation is its own gradient; torch's for a gather adds in a random order on a GPU.
+    """
 
     @staticmethod
     def forward(ctx: Any, tokens: Tensor, order: Tensor) -> Tensor:

@@ -23,29 +23,13 @@ CHUNK = (
 
 
 def selective_scan(x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor) -> Tensor:
-    """Run the recurrence over a batch of sequences, each from a state of zeros.
+    """Run the recurrence over a batch of sequences, each from a state of zeros: ``(batch, length, width)``.
 
     h_t = exp(delta_t A) h_{t-1} + delta_t B_t x_t,    y_t = C_t h_t + D x_t
 
-    Parameters
-    ----------
-    x, delta
-        Inputs and step sizes, ``(batch, length, width)``.
-    A
-        Decay of each state, ``(width, n_states)``, negative: delta A is the logarithm of what is kept.
-    B, C
-        Input and output weights of the states, ``(batch, length, n_states)``.
-    D
-        Weight of the input in the output, ``(width,)``.
-
-    Returns
-    -------
-    ``(batch, length, width)``, in float32 also under autocast; in float64 where the inputs are.
-
-    Notes
-    -----
-    Nothing is divided or taken the logarithm of, so a strong decay loses no precision. A sequence does not depend
-    on its neighbours in the batch, and two calls give the same bits.
+    A is negative: delta A is the logarithm of what is kept. Computed in float32 also under autocast, in float64
+    where the inputs are. Nothing is divided or taken the logarithm of, so a strong decay loses no precision. A
+    sequence does not depend on its neighbours in the batch, and two calls give the same bits.
 
     Examples
     --------

@@ -39,13 +39,7 @@ SPARE_PARAMETERS = 2**20  # beyond those in a file, for networks that replace so
 
 
 def check_window(n_variates: int, window_length: int) -> None:
-    """Refuse windows that no network could be trained on.
-
-    >>> check_window(64, 4096)
-    >>> check_window(1, 10**9)
-    Traceback (most recent call last):
-    raxss.errors.ConfigError: windows of 1 variates x 1000000000 samples are too large: at most 4,194,304 ...
-    """
+    """Refuse windows that no network could be trained on."""
     if n_variates * window_length > MOST_IN_WINDOW:
         raise ConfigError(
             f"windows of {n_variates} variates x {window_length} samples are too large: at most {MOST_IN_WINDOW:,} "
@@ -55,10 +49,7 @@ def check_window(n_variates: int, window_length: int) -> None:
 
 
 def check_network(network: nn.Module) -> None:
-    """Refuse a network whose weights are more than a model folder may hold.
-
-    >>> check_network(nn.Linear(3, 2))
-    """
+    """Refuse a network whose weights are more than a model folder may hold."""
     state = network.state_dict()
     n_bytes = sum(value.numel() * value.element_size() for value in state.values())
     if len(state) > MOST_TENSORS // 2 or n_bytes > MOST_WEIGHT_BYTES // 2:
@@ -83,11 +74,6 @@ def at_most_parameters(most: int) -> Iterator[None]:
     """While a network is built for known weights: refuse one that would have far more parameters, in this thread.
 
     Each parameter is counted before numbers are put into it, so a network that is too large takes no memory.
-
-    >>> with at_most_parameters(100):
-    ...     nn.Linear(5000, 5000)
-    Traceback (most recent call last):
-    raxss.errors.ConfigError: the network would have 25,000,000 parameters or more, ...
     """
 
     def count(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
@@ -124,13 +110,7 @@ def check_allocation(n_numbers: int, *, held: bool = False) -> None:
 
 
 def check_at_most(**sizes: int) -> None:
-    """Refuse a size beyond the limit of its name.
-
-    >>> check_at_most(n_layers=64, d_model=32)
-    >>> check_at_most(n_layers=65, d_model=32)
-    Traceback (most recent call last):
-    raxss.errors.ConfigError: n_layers must be at most 64, got 65. Choose a smaller one in backbone_options.
-    """
+    """Refuse a size beyond the limit of its name."""
     for name, found in sizes.items():
         assert name in MOST, (
             f"the option {name!r} has no limit yet: add it to MOST, or call it as a similar one there"
@@ -142,16 +122,7 @@ def check_at_most(**sizes: int) -> None:
 
 
 def check_at_least_1(**sizes: int) -> None:
-    """Refuse sizes below 1; the error names all of them.
-
-    >>> check_at_least_1(n_layers=2, expand=1)
-    >>> check_at_least_1(n_layers=2, d_conv=4, expand=0)
-    Traceback (most recent call last):
-    raxss.errors.ConfigError: n_layers, d_conv and expand must be at least 1; got n_layers=2, d_conv=4, expand=0.
-    >>> check_at_least_1(width=0)
-    Traceback (most recent call last):
-    raxss.errors.ConfigError: width must be at least 1, got 0.
-    """
+    """Refuse sizes below 1; the error names all of them."""
     if min(sizes.values()) >= 1:
         return
     *others, last = sizes

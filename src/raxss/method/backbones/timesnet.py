@@ -58,9 +58,8 @@ class TimesNet(FeatureNetwork):
     - The mean of ``n_kernels`` convolutions is one convolution with their mean kernel, and is done as one.
       Frequencies with the same period are folded once, with the sum of their weights, and a period whose weight is
       below 2^-24 is left out. None of this changes the result by more than rounding.
-    - Sizes are those of Time-Series-Library's scripts for UEA (JapaneseVowels and others: d_model 16, d_ff 32, 2
-      layers, top_k 3), with 4 kernels (FaceDetection) instead of 6 for speed; RevIN and dropout are those of SSS,
-      whose own TimesNet has d_model 64.
+    - Sizes are those of Time-Series-Library's scripts for UEA (JapaneseVowels and others), with 4 kernels
+      (FaceDetection) instead of 6 for speed; RevIN and dropout are those of SSS, whose own TimesNet has d_model 64.
 
     Periods become shapes of arrays, so the host waits for the device once a layer.
 
@@ -159,33 +158,19 @@ class Inception(nn.Module):
 
 
 def waves_of_positions(length: int, d_model: int) -> Tensor:
-    """Sines and cosines of the place in the window, ever slower from one pair of columns to the next.
-
-    >>> waves_of_positions(2, 4)
-    tensor([[0.0000, 1.0000, 0.0000, 1.0000],
-            [0.8415, 0.5403, 0.0100, 0.9999]])
-    """
+    """Sines and cosines of the place in the window, ever slower from one pair of columns to the next."""
     speeds = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10_000.0) / d_model))
     angles = torch.arange(length)[:, None] * speeds
     return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :d_model]
 
 
 def strongest_periods(samples: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
-    """The periods of the ``top_k`` largest amplitudes of each window's spectrum, and their weights.
+    """Periods of the ``top_k`` largest amplitudes of each window's spectrum, and their weights, ``(batch, k)``.
 
     A_f = mean over columns of |FFT(x)|_f for f > 0;  p_i = length // f_i;  weights = softmax(A_f1, ..., A_fk)
 
-    Parameters
-    ----------
-    samples
-        ``(batch, length, d_model)``.
+    k is ``top_k``, or less where a window is too short for so many.
 
-    Returns
-    -------
-    Periods and weights, ``(batch, k)`` each; k is ``top_k``, or less where a window is too short for so many.
-
-    Examples
-    --------
     >>> wave = torch.sin(torch.arange(12) * 2 * torch.pi / 4)
     >>> strongest_periods(wave[None, :, None], top_k=1)
     (tensor([[4]]), tensor([[1.]]))
@@ -200,12 +185,7 @@ def strongest_periods(samples: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
 
 
 def each_period_once(periods: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Frequencies with the same period as one, and a period of 0 where there is nothing left to fold.
-
-    >>> periods, weights = each_period_once(torch.tensor([[6, 6, 9]]), torch.tensor([[0.75, 0.25, 1e-9]]))
-    >>> periods, weights[:, 0]
-    (tensor([[6, 0, 0]]), tensor([1.]))
-    """
+    """Frequencies with the same period as one, and a period of 0 where there is nothing left to fold."""
     same = periods[:, :, None] == periods[:, None, :]
     named_before = same.tril(diagonal=-1).any(dim=2)
     weights = (weights[:, None, :] * same).sum(dim=2)
@@ -213,16 +193,9 @@ def each_period_once(periods: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def group_folds(periods: Tensor, most: int) -> tuple[Tensor, list[tuple[int, int]]]:
-    """Which folds to do together: those of one period, at most ``most`` at once.
+    """Places in ``periods.flatten()``, group after group, and (period, number of folds) of each group.
 
-    Returns
-    -------
-    Places in ``periods.flatten()``, group after group, and (period, number of folds) of each group.
-
-    Examples
-    --------
-    >>> group_folds(torch.tensor([[6, 0], [4, 6], [6, 9]]), most=2)
-    (tensor([2, 0, 3, 4, 5]), [(4, 1), (6, 2), (6, 1), (9, 1)])
+    Those of one period are done together, at most ``most`` at once.
     """
     flat = periods.flatten().cpu().numpy()  # the one place where the host waits: shapes depend on it
     order = np.argsort(flat, kind="stable")[np.count_nonzero(flat == 0) :]

@@ -1,7 +1,6 @@
 """Within-series retrieval (Eq. 1): exact nearest windows on CPU, CUDA and other torch devices.
 
-Read front.py first, then search.py, blocked.py and diagonal.py; on_cuda.py (with cuda_layout.py and cuda_plan.py)
-is diagonal.py on a GPU.
+Read front.py first, then search.py, blocked.py and diagonal.py; on_cuda.py is diagonal.py on a GPU.
 """
 
 from raxss.method.retrieval.cache import cached_retrieve, clear_cache

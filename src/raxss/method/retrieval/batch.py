@@ -3,8 +3,7 @@
     windows (batch, n_variates, length), series (batch,), starts (batch,) -> support (batch,)
     features (n_windows, d) of whole series, one after the other          -> support (n_windows,)
 
-For ``bank="batch"``: Retrieve of Alg. 1 among the sampled windows alone, in one vectorised float32 pass on the
-training device. `feature_support` does the same for whole series whose features change from epoch to epoch.
+Retrieve of Alg. 1 among the sampled windows alone, in one vectorised float32 pass on the training device.
 """
 
 from __future__ import annotations
@@ -32,13 +31,9 @@ def batch_support(
 ) -> Tensor:  # (batch,)
     """Mean similarity of each window to its top neighbors among the batch's windows of the same series.
 
-    Twin of `retrieve` (Eq. 1) with the batch as the bank; differentiable. A window without a neighbor there takes
-    the mean support of its series' other windows in the batch, 0 if there are none or if it is flat.
-
-    Parameters
-    ----------
-    n_series
-        More than the largest of ``series``; without it a GPU must be waited for.
+    Twin of `retrieve` (Eq. 1) with the batch as the bank; differentiable. A window without a neighbor there
+    takes the mean support of its series' other windows in the batch, 0 if there are none or if it is flat.
+    ``n_series`` is more than the largest of ``series``; without it a GPU must be waited for.
 
     Examples
     --------
@@ -87,23 +82,8 @@ def feature_support(
     """Mean cosine of each window's features to those of its top neighbors in the same series.
 
     Twin of `retrieve` (Eq. 1) in feature space, in float32, for all windows of a training set at once.
-
-    Parameters
-    ----------
-    n_windows
-        Of each series, in order.
-    device
-        Where to compute; the result is on the device of ``series``.
-    compared
-        Map of features, a part at a time, to the vectors whose cosine is taken.
-
-    Examples
-    --------
-    >>> features = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 0.0]])
-    >>> series, starts = torch.tensor([0, 0, 0, 1]), torch.tensor([0, 10, 20, 100])
-    >>> feature_support(features, series, starts, torch.zeros(4, dtype=torch.bool), n_windows=[3, 1],
-    ...                 n_neighbors=1, exclusion=0, device=torch.device("cpu"))
-    tensor([0.7071, 0.7071, 0.7071, 0.0000])
+    Computed on ``device``; ``compared`` maps features, a part at a time, to the vectors whose cosine is
+    taken.
     """
     parts = []
     for some in _whole_series(n_windows):
@@ -124,20 +104,12 @@ def feature_support(
 
 
 def _rows_at_once(n_windows: int) -> int:
-    """Windows compared with all others in one block of bounded memory.
-
-    >>> _rows_at_once(4096), _rows_at_once(1_000_000)
-    (1024, 22)
-    """
+    """Windows compared with all others in one block of bounded memory."""
     return max(min(ROWS_AT_ONCE, MOST_BYTES // (BYTES_A_PAIR * max(n_windows, 1))), 1)
 
 
 def _whole_series(n_windows: list[int]) -> Iterator[slice]:
-    """Slices of whole series with at most ROWS_AT_ONCE windows together, or of one longer series.
-
-    >>> [(part.start, part.stop) for part in _whole_series([600, 400, 0, 300, 5000])]
-    [(0, 1000), (1000, 1300), (1300, 6300)]
-    """
+    """Slices of whole series with at most ROWS_AT_ONCE windows together, or of one longer series."""
     first = end = 0
     for n in n_windows:
         if end > first and end + n - first > ROWS_AT_ONCE:

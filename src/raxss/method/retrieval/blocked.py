@@ -2,8 +2,8 @@
 
     Search -> similarity, neighbors (n_windows, n_neighbors)
 
-The path for coarse strides, where windows share little, for features and for banks of scattered windows.
-Never holds the whole window-by-window matrix. Next: diagonal.py, the fast path where windows overlap much.
+For coarse strides, where windows share little, for features and for banks of scattered windows. Never holds
+the whole window-by-window matrix.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from raxss._core.threads import each_on_threads, now_and_then
 from raxss.method.retrieval.kernels import select_rows
-from raxss.method.retrieval.search import Search
+from raxss.method.retrieval.search import Lists, Search
 
 _BLOCK_VALUES = 2**22  # float64 values in one block of similarities or windows: 32 MB
 _ROWS_AT_ONCE = 64  # that a thread selects from
@@ -26,7 +26,7 @@ def nearest_by_blocks(
     *,
     block_values: int = _BLOCK_VALUES,
     on_progress: Callable[[float], None] | None = None,
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+) -> Lists:
     """Exact lists by float64 matrix products."""
     n_values = search.window_length * len(search.samples)
     similarity, neighbors = search.empty_lists()

@@ -1,9 +1,7 @@
 """In-memory cache of retrievals (least recently used first out).
 
-    samples, settings -> key (a hash of both) -> Retrieval, from memory or computed
-
-Support depends on the signal and the settings alone, never on the model, so `predict_proba` and `explain` share one
-search per series.
+Support depends on the signal and the settings alone, never on the model, so `predict_proba` and `explain`
+share one search per series.
 """
 
 from __future__ import annotations
@@ -48,15 +46,7 @@ def cached_retrieve_many(
     on_progress: Callable[[float], None] | None = None,
     **settings: Any,
 ) -> list[Retrieval]:
-    """`cached_retrieve` of many series: those that are not in the cache are searched together, in one call.
-
-    Examples
-    --------
-    >>> first = cached_retrieve([0, 1, 0, 5, 5, 0, 1, 0], window_length=3)
-    >>> both = cached_retrieve_many([[0, 1, 0, 5, 5, 0, 1, 0], [3, 1, 4, 1, 5, 9]], window_length=3)
-    >>> both[0] is first, both[1].n_windows
-    (True, 4)
-    """
+    """`cached_retrieve` of many series: those that are not in the cache are searched together, in one call."""
     series = [item if isinstance(item, Series) else Series(item, name="samples") for item in samples]
     vectors = [None] * len(series) if features is None else features
     keys = [

@@ -2,9 +2,9 @@
 
     Searches of one kind -> Layout: factors and norms of all their windows, the shape of blocks that suits them
 
-All series are concatenated on one axis of *places*: window i of a series is at place origin + i, its first sample
-at stride times that. walk.cu takes a step along many diagonals as one product of matrices, so every window has a
-row of factors: samples that entered and left since the window before. Next: cuda_plan.py, the work of each block.
+All series are concatenated on one axis of *places*: window i of a series is at place origin + i, its first
+sample at stride times that. walk.cu takes a step along many diagonals as one product of matrices, so every
+window has a row of factors: samples that entered and left since the window before.
 """
 
 from __future__ import annotations
@@ -136,10 +136,7 @@ def _effort(searches: Sequence[Search], device: torch.device, shape: Shape) -> f
 
 
 def _capacity(device: torch.device) -> tuple[int, int]:
-    """Processors, and the shared memory that a block may have, less what the kernel and the driver take.
-
-    Where there is no GPU, those of an H100.
-    """
+    """Processors, and shared memory of a block less what kernel and driver take; without a GPU those of an H100."""
     if device.type != "cuda":
         return 132, 227 * 1024 - 256
     about = torch.cuda.get_device_properties(device)
@@ -157,40 +154,20 @@ def _n_terms(search: Search) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Searches of one kind, laid out on the device.
-
-    Attributes
-    ----------
-    shape
-        Of the blocks that will walk them.
-    origins
-        Place of each series' first window.
-    n_places
-        Length of the common axis, a multiple of 256.
-    fresh
-        Windows of each series where sums start anew: see `fresh_starts`.
-    phases
-        ``(n_variates * stride, n_places)`` samples by their place within a stride.
-    means
-        ``(n_variates, n_places)`` of the windows; zeros under cosine.
-    rows, columns
-        ``(n_places, depth)`` factors of the step that arrives at each window, behind two others: see walk.cu.
-    inverses, row_inverses, row_norms
-        ``(n_places,)`` 1 / norm of neighbors and of queries, norm of queries: see walk.cu.
-    """
+    """Searches of one kind, laid out on the device."""
 
     searches: list[Search]
-    shape: Shape
-    origins: NDArray[np.int64]
-    n_places: int
-    fresh: list[NDArray[np.int64]]
-    phases: Tensor
-    means: Tensor
-    rows: Tensor
-    columns: Tensor
-    inverses: Tensor
-    row_inverses: Tensor
-    row_norms: Tensor
+    shape: Shape  # of the blocks that will walk them
+    origins: NDArray[np.int64]  # place of each series' first window
+    n_places: int  # length of the common axis, a multiple of 256
+    fresh: list[NDArray[np.int64]]  # windows of each series where sums start anew, see `fresh_starts`
+    phases: Tensor  # (n_variates * stride, n_places) samples by their place within a stride
+    means: Tensor  # (n_variates, n_places) of the windows; zeros under cosine
+    rows: Tensor  # (n_places, depth) factors of the step that arrives at each window, behind two others
+    columns: Tensor  # (n_places, depth), see walk.cu
+    inverses: Tensor  # (n_places,) 1 / norm of neighbors
+    row_inverses: Tensor  # (n_places,) 1 / norm of queries
+    row_norms: Tensor  # (n_places,)
 
 
 def lay_out_on(device: torch.device, searches: list[Search]) -> Layout:
@@ -270,8 +247,8 @@ def _factors(
 ) -> tuple[Tensor, Tensor]:  # (n_places, depth) twice
     """Factors of rows and of columns: their products, summed, are the step of diagonal.py to a pair of windows.
 
-    Those of a window are the samples that entered since the window before it, and those that left; signs and gain
-    are with the rows.
+    Those of a window are the samples that entered since the window before it, and those that left; signs and
+    gain are with the rows.
     """
     length, stride, (n_variates, n_samples) = search.window_length, search.stride, samples.shape
     n_terms, n_places = _n_terms(search), len(arrives)

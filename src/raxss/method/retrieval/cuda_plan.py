@@ -2,10 +2,10 @@
 
     Layout -> Tables of each launch: blocks, segments, anchors
 
-A block owns some rows of one series, and each of its warps sweeps segments of their columns. If a series is alone,
-blocks that would leave processors idle are divided: each part has some of the columns, and lists of its own
-(merge.cu). A walk starts from full products of some windows, the *anchors*, with ranges of other windows: of the
-block's first row, of the first column, and of windows much quieter than those before them. Next: on_cuda.py.
+A block owns some rows of one series, and each of its warps sweeps segments of their columns. If a series is
+alone, blocks that would leave processors idle are divided: each part has some of the columns, and lists of
+its own (merge.cu). A walk starts from full products of some windows, the *anchors*, with ranges of other
+windows: of the block's first row, of the first column, and of windows much quieter than those before them.
 """
 
 from __future__ import annotations
@@ -30,45 +30,22 @@ _NOWHERE = -(2**62)  # wherever counting begins, below 0
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """What one launch does: its blocks, their segments, and the anchors these start from; 64-bit integers.
+    """What one launch does: its blocks, their segments, and the anchors these start from; 64-bit integers."""
 
-    Attributes
-    ----------
-    n_products
-        How many full products there are.
-    n_partial
-        Rows of lists that are to be merged.
-    blocks, segments
-        ``(n_blocks, 12)`` and ``(n_segments, 2)``: see walk.cu.
-    row_anchors, column_anchors
-        ``(n_places,)`` where the full products of windows that start anew begin, less the place they begin at.
-    anchors
-        ``(n_groups, 16)`` places of the windows whose full products are needed.
-    groups
-        ``(n_groups, 3, 16)`` where these go, from and to which place.
-    tasks
-        ``(n_tasks, 2)`` group and first place of each block of anchors.cu.
-    merges
-        ``(n_merges, 4)``: see merge.cu.
-    """
-
-    n_products: int
-    n_partial: int
-    blocks: Tensor
-    segments: Tensor
-    row_anchors: Tensor
-    column_anchors: Tensor
-    anchors: Tensor
-    groups: Tensor
-    tasks: Tensor
-    merges: Tensor
+    n_products: int  # full products
+    n_partial: int  # rows of lists that are to be merged
+    blocks: Tensor  # (n_blocks, 12), see walk.cu
+    segments: Tensor  # (n_segments, 2), see walk.cu
+    row_anchors: Tensor  # (n_places,) where full products of windows that start anew begin, less their place
+    column_anchors: Tensor  # (n_places,)
+    anchors: Tensor  # (n_groups, 16) places of the windows whose full products are needed
+    groups: Tensor  # (n_groups, 3, 16) where these go, from and to which place
+    tasks: Tensor  # (n_tasks, 2) group and first place of each block of anchors.cu
+    merges: Tensor  # (n_merges, 4), see merge.cu
 
 
 def plan(layout: Layout, most_products: int) -> Iterator[Tables]:
-    """Divide all rows into blocks, and these into launches of bounded memory.
-
-    Long series come first, so that no long block is left for the end.
-    """
+    """Divide all rows into blocks, and these into launches of bounded memory; long series first."""
     draft = _Draft(layout)
     for which in sorted(range(len(layout.searches)), key=lambda item: -layout.searches[item].n_windows):
         costs = draft.costs(which)
@@ -170,18 +147,8 @@ class _Draft:
         row_anchors[rows[0]] = rows[1]
         column_anchors = torch.full((n_places,), _NOWHERE, device=device)
         column_anchors[columns[0]] = columns[1]
-        return Tables(
-            n_products=self.n_products,
-            n_partial=self._n_partial,
-            blocks=blocks,
-            segments=segments,
-            row_anchors=row_anchors,
-            column_anchors=column_anchors,
-            anchors=anchors,
-            groups=targets,
-            tasks=tasks,
-            merges=merges,
-        )
+        placed = row_anchors, column_anchors, anchors, targets, tasks, merges
+        return Tables(self.n_products, self._n_partial, blocks, segments, *placed)
 
     def _part(self, which: int, block: int, end: int) -> _Part:
         """The tables of these blocks of a series."""

@@ -8,8 +8,8 @@ that leave it and gained as many that enter:
     c(i+1, j+1) = c(i, j) + gain * sum over one stride of (entering_i entering_j - leaving_i leaving_j)
 
 with every sample relative to the mean of the window that it enters or leaves, and gain = L / (L - 1) (cosine:
-relative to 0, gain 1). That is 2 products per sample of stride instead of L, and drift and offset cost no digits.
-kernels.py walks the matrix, a tile at a time.
+relative to 0, gain 1). That is 2 products per sample of stride instead of L, and drift and offset cost no
+digits. kernels.py walks the matrix, a tile at a time.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from raxss.method.retrieval.blocked import nearest_by_blocks
 from raxss.method.retrieval.kernels import (
     NO_KEY,
     NONE,
+    PLACE_BITS,
     DiagonalSteps,
     Eligible,
     Lists,
@@ -37,15 +38,12 @@ from raxss.method.retrieval.kernels import (
     walk_rows,
     walk_tile,
 )
+from raxss.method.retrieval.search import Lists as NeighborLists
 from raxss.method.retrieval.search import Search, sliding_means
 from raxss.method.retrieval.vectors import COLUMNS, ROWS, SUMS
 
-TILES = (
-    768,
-    1536,
-    3072,
-    6144,
-)  # windows a side: larger tiles have cheaper edges, but there are fewer to share
+# Windows a side: larger tiles have cheaper edges, but there are fewer to share.
+TILES = (768, 1536, 3072, 6144)
 _TILES_ABREAST = 12  # least number of tiles a side for a larger size
 _ROW_VALUES = 2**22  # float64 values of whole rows that one thread holds: 32 MB
 _LOUDER = 64.0  # how much louder an earlier window may be before sums start anew
@@ -72,9 +70,7 @@ def _is_a_triangle(search: Search) -> bool:
     return search.spread_gap == 1 and len(search.bank) == search.n_windows - int(search.nonfinite.sum())
 
 
-def nearest_on_cpu(
-    search: Search, *, on_progress: Callable[[float], None] | None = None
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def nearest_on_cpu(search: Search, *, on_progress: Callable[[float], None] | None = None) -> NeighborLists:
     """Exact lists by the faster path."""
     nearest = nearest_by_diagonals if suits_diagonals(search) else nearest_by_blocks
     return nearest(search, on_progress=on_progress)
@@ -86,7 +82,7 @@ def nearest_by_diagonals(
     tile: int | None = None,
     n_threads: int | None = None,
     on_progress: Callable[[float], None] | None = None,
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+) -> NeighborLists:
     """Exact lists by the recurrence; the same for any number of threads."""
     if len(search.bank) == 0:
         return search.empty_lists()
@@ -115,7 +111,7 @@ class _Work:
 
     on_thread: Callable[[], Iterator[None]]
     n_tasks: int
-    found: Callable[[], tuple[NDArray[np.float64], NDArray[np.int64]]]
+    found: Callable[[], NeighborLists]
 
 
 def _tiles_of_the_triangle(search: Search, steps: DiagonalSteps, tile: int) -> _Work:
@@ -232,10 +228,10 @@ def _no_keys(search: Search) -> NDArray[np.int64]:
     return np.full((search.n_windows, search.n_neighbors), NO_KEY, np.int64)
 
 
-def _read(keys: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _read(keys: NDArray[np.int64]) -> NeighborLists:
     """Similarity and neighbors; these take the keys' place."""
     similarity = np.empty(keys.shape)
-    read_keys(keys, similarity)
+    read_keys(keys, PLACE_BITS, similarity, keys)
     return similarity, keys
 
 
@@ -249,7 +245,7 @@ def _bars(search: Search) -> NDArray[np.float64]:
 class _Tiles:
     """Hands out tiles of the upper triangle so that no two threads hold the same rows or columns.
 
-    Tiles near the diagonal come first, where the best neighbors usually are. The order does not change the lists.
+    Tiles near the diagonal come first, where the best neighbors usually are.
     """
 
     _MOST_WAITING = 64
@@ -350,8 +346,8 @@ def _fill_terms(
 def fresh_starts(norms: NDArray[np.float64], skipped: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Where a window is so much quieter than one before it that sums must not be carried into it.
 
-    What a loud stretch rounds away is small beside it, yet may be large beside a quiet one that follows. With
-    this, an error grows by at most ``_LOUDER`` squared: it stays near 1e-12, and below 1e-8 at the worst.
+    What a loud stretch rounds away may be large beside a quiet one that follows. With this, an error grows by
+    at most ``_LOUDER`` squared: it stays near 1e-12, and below 1e-8 at the worst.
     """
     fresh = np.zeros(len(norms), np.bool_)
     loudest = 0.0

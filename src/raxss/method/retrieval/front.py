@@ -2,14 +2,14 @@
 
     samples (n_variates, n_samples) -> similarity, neighbors (n_windows, n_neighbors), support (n_windows,)
 
-`retrieve` and `retrieve_many` check the settings, choose an implementation and turn neighbor lists into support.
-Labels are never used. Next: search.py, the input and the result of a search.
+`retrieve` and `retrieve_many` check the settings, choose an implementation and turn neighbor lists into
+support. Labels are never used.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from raxss._core.memory import refuse_too_large
+from raxss._core.memory import in_batches, refuse_too_large
 from raxss._core.settings import at_least
 from raxss._core.threads import each_on_threads, now_and_then
 from raxss.data.series import Series
@@ -78,11 +78,7 @@ class RetrievalConfig:
                 )
 
     def samples_of(self, name: Literal["exclusion", "spread"], window_length: int) -> int:
-        """`exclusion` or `spread` in samples.
-
-        >>> RetrievalConfig(exclusion=0.5).samples_of("exclusion", 1024)
-        512
-        """
+        """`exclusion` or `spread` in samples."""
         value = getattr(self, name)
         return round(value * window_length) if isinstance(value, float) else int(value)
 
@@ -234,7 +230,7 @@ def plan_search(
     if measure not in MEASURES:
         raise ConfigError(f"unknown measure {measure!r}{did_you_mean(str(measure).lower(), MEASURES)}")
     starts = window_starts(array.shape[1], window_length=window_length, stride=stride)
-    name, size = _bank_used(bank, _whole("bank_size", bank_size, least=1), len(starts))
+    name, size, in_bank = _bank_of(bank, _whole("bank_size", bank_size, least=1), len(starts))
     settings |= {"bank": name, "bank_size": size}
     _refuse_overflow(array.shape, len(starts), n_neighbors)
     search = search_signal(
@@ -242,7 +238,7 @@ def plan_search(
         window_length=min(window_length, array.shape[1]),  # padding is never looked at
         stride=stride,
         measure=measure,
-        bank=_bank_windows(name, size, bank, len(starts)),
+        bank=in_bank,
         n_neighbors=n_neighbors,
         exclusion=exclusion,
         spread=spread,
@@ -256,12 +252,7 @@ def plan_search(
 def windows_without_shape(
     samples: ArrayLike | Series, *, window_length: int, stride: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Flat windows by Pearson's rule, and windows that touch non-finite samples, ``(n_windows,)`` each.
-
-    >>> flat, nonfinite = windows_without_shape([0, 1, 0, 5, 5, 5, 5, np.nan], window_length=2, stride=2)
-    >>> flat.tolist(), nonfinite.tolist()
-    ([False, False, True, False], [False, False, False, True])
-    """
+    """Flat windows by Pearson's rule, and windows that touch non-finite samples, ``(n_windows,)`` each."""
     planned = plan_search(samples, window_length=window_length, stride=stride, n_neighbors=1)
     return planned.search.flat, planned.search.nonfinite
 
@@ -269,10 +260,7 @@ def windows_without_shape(
 def _support(
     similarity: NDArray[np.float64], search: Search
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Mean similarity of the listed neighbors, and which finite windows have none (*lonely*).
-
-    A lonely window takes the mean support of the others, unless it is flat: then it keeps 0.
-    """
+    """Mean similarity of the listed neighbors, and which finite windows have none (*lonely*)."""
     n_listed = np.isfinite(similarity).sum(axis=1)
     listed = n_listed > 0
     support = np.nansum(similarity, axis=1) / np.maximum(n_listed, 1)
@@ -295,30 +283,23 @@ def _whole(name: str, value: Any, *, least: int) -> int:
     return number
 
 
-def _bank_used(bank: str | ArrayLike, bank_size: int, n_windows: int) -> tuple[str, int]:
-    """Name and size of the bank; one that holds all windows is the whole series, whose size is 0."""
+def _bank_of(
+    bank: str | ArrayLike, bank_size: int, n_windows: int
+) -> tuple[str, int, NDArray[np.int64] | None]:
+    """Name and size of the bank, and its windows; a bank of all windows is the series, with size 0 and None."""
     if not isinstance(bank, str):
-        return "indices", 0
+        return "indices", 0, _bank_indices(bank, n_windows)
     if bank not in BANKS:
         raise ConfigError(
             f"bank {bank!r} is unknown{did_you_mean(bank, BANKS)} Or give an array of window indices."
         )
-    return ("series", 0) if bank == "series" or bank_size >= n_windows else (bank, bank_size)
-
-
-def _bank_windows(name: str, size: int, bank: str | ArrayLike, n_windows: int) -> NDArray[np.int64] | None:
-    """Candidate neighbors by window index, None for all windows."""
-    if name == "indices":
-        return _bank_indices(bank, n_windows)
-    return _sampled_bank(size, n_windows) if name == "sampled" else None
+    if bank == "series" or bank_size >= n_windows:
+        return "series", 0, None
+    return bank, bank_size, _sampled_bank(bank_size, n_windows) if bank == "sampled" else None
 
 
 def _sampled_bank(size: int, n_windows: int) -> NDArray[np.int64]:
-    """The middle of each of many equal parts of the series, ``size`` windows in all.
-
-    >>> _sampled_bank(4, 12)
-    array([ 1,  4,  7, 10])
-    """
+    """The middle of each of many equal parts of the series, ``size`` windows in all."""
     n_stretches = min(max(size // _STRETCH, _LEAST_STRETCHES), size)
     parts = np.arange(n_stretches + 1) * n_windows // n_stretches
     lengths = np.diff(np.arange(n_stretches + 1) * size // n_stretches)
@@ -326,7 +307,7 @@ def _sampled_bank(size: int, n_windows: int) -> NDArray[np.int64]:
     return np.concatenate([np.arange(first, first + n) for first, n in zip(firsts, lengths, strict=True)])
 
 
-def _bank_indices(bank: str | ArrayLike, n_windows: int) -> NDArray[np.int64]:
+def _bank_indices(bank: ArrayLike, n_windows: int) -> NDArray[np.int64]:
     indices = np.asarray(bank)
     if indices.ndim != 1 or (indices.size and not np.issubdtype(indices.dtype, np.integer)):
         raise ConfigError(
@@ -376,28 +357,13 @@ def retrieve_many(
     on_progress: Callable[[float], None] | None = None,
     **settings: Any,
 ) -> list[Retrieval]:
-    """Find the nearest windows of every window of every series, each within its own series.
-
-    Parameters
-    ----------
-    series
-        Of any lengths; see `retrieve` for the types of one.
-    features
-        One array ``(n_windows, d)`` a series: compare these vectors instead of the windows.
-    device, on_progress, settings
-        As `retrieve` takes them; the same for all series.
-
-    Returns
-    -------
-    The lists of `retrieve` for each series.
+    """`retrieve` of many series, each within its own, with the same settings; ``features`` has one array a series.
 
     Examples
     --------
     >>> short, long = retrieve_many([[0, 1, 0, 5, 5], [0, 1, 0, 5, 5, 0, 1, 0]], window_length=3, n_neighbors=2)
     >>> short.n_windows, long.n_windows
     (3, 6)
-    >>> long.neighbors[0]
-    array([5, 2])
     """
     if features is not None and len(features) != len(series):
         raise DataError(
@@ -450,7 +416,7 @@ def _on_cpu(tasks: list[Task], report: Callable[[float], None]) -> list[Retrieva
 def _on_device(tasks: list[Task], device: str, report: Callable[[float], None]) -> list[Retrieval]:
     """As many series at once as memory allows: prepared on threads, searched together."""
     found: list[Retrieval] = []
-    for batch in _batches(tasks):
+    for batch in in_batches(tasks, lambda task: _n_samples(task[0]), _SAMPLES_AT_ONCE):
         planned = each_on_threads(lambda task: plan_search(task[0], **task[1]), batch)
         lists = nearest_of_each([item.search for item in planned], device)
         found += each_on_threads(
@@ -458,20 +424,6 @@ def _on_device(tasks: list[Task], device: str, report: Callable[[float], None]) 
         )
         report(len(found) / len(tasks))
     return found
-
-
-def _batches(tasks: list[Task]) -> Iterator[list[Task]]:
-    """Consecutive series, at most `_SAMPLES_AT_ONCE` samples or one series at a time."""
-    batch: list[Task] = []
-    total = 0
-    for task in tasks:
-        if batch and total + _n_samples(task[0]) > _SAMPLES_AT_ONCE:
-            yield batch
-            batch, total = [], 0
-        batch.append(task)
-        total += _n_samples(task[0])
-    if batch:
-        yield batch
 
 
 def _n_samples(samples: ArrayLike | Series) -> int:

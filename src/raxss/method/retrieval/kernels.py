@@ -5,9 +5,8 @@
     some whole rows of it, by recurrence          -> their similarities
 
 One rule for every path: similarities are rounded to a grid of 2^-32, so that windows that are equally near
-tie exactly whichever way their similarity was summed, and ties go to the earlier start.
-
-vectors.py holds what one block of a tile is made of.
+tie exactly whichever way their similarity was summed, and ties go to the earlier start. vectors.py has the
+inner block.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from raxss.method.retrieval.vectors import (
 )
 
 GRID = 2.0**-32
-ANYWHERE = 2**40  # in place of a reach
 NONE = -np.inf  # in place of a similarity: not eligible, or nothing listed yet
 PLACE_BITS = 30  # of a key: what is left of 64 beside a similarity
 LAST_PLACE = 2**PLACE_BITS - 1
@@ -49,11 +47,11 @@ def on_grid(similarity: float) -> float:
 
 @compiled
 def insert(keys: NDArray[np.int64], query: int, similarity: float, window: int) -> float:
-    """Put a window into the list of another if it belongs there; how similar the worst one listed is now.
+    """Put a window into the list of another if it belongs there; return the similarity of the worst one listed now.
 
-    A key holds a similarity on the grid and, backwards, the window, so the larger of two keys is the nearer window,
-    of equals the earlier. Each place of a sorted list takes the middle one of its own key, the one before and the
-    new one; so there is nothing to guess for the processor, and the order of arrival does not matter.
+    A key holds a similarity on the grid and, backwards, the window, so the larger of two keys is the nearer
+    window, of equals the earlier. Each place of a sorted list takes the middle one of its own key, the one
+    before and the new one: no branches to predict, and the order of arrival does not matter.
     """
     key = (np.int64(similarity / GRID) << PLACE_BITS) + (LAST_PLACE - window)
     for place in range(keys.shape[1] - 1, 0, -1):
@@ -64,15 +62,18 @@ def insert(keys: NDArray[np.int64], query: int, similarity: float, window: int) 
 
 @compiled
 def read_keys(
-    keys: NDArray[np.int64],  # (n_windows, n_neighbors); out: neighbors, -1 where there is none
+    keys: NDArray[np.int64],  # (n_windows, n_neighbors)
+    place_bits: int,
     similarity: NDArray[np.float64],  # (n_windows, n_neighbors) out
+    neighbors: NDArray[np.int64],  # (n_windows, n_neighbors) out, -1 where there is none; may be the keys
 ) -> None:
     """Take the lists' keys apart."""
+    last_place = (1 << place_bits) - 1
     for query in range(keys.shape[0]):
         for rank in range(keys.shape[1]):
             key = keys[query, rank]
-            similarity[query, rank] = NONE if key == NO_KEY else (key >> PLACE_BITS) * GRID
-            keys[query, rank] = -1 if key == NO_KEY else LAST_PLACE - (key & LAST_PLACE)
+            similarity[query, rank] = NONE if key == NO_KEY else (key >> place_bits) * GRID
+            neighbors[query, rank] = -1 if key == NO_KEY else last_place - (key & last_place)
 
 
 @compiled
@@ -88,8 +89,7 @@ def select_rows(
 ) -> None:
     """List the nearest windows of each row, greedily from the best down, no two closer than ``spread_gap``.
 
-    A neighbor lies at least ``gap`` and at most ``reach`` windows from its query. ``spread_gap`` of 1 is the
-    plain top list.
+    A neighbor lies at least ``gap`` and at most ``reach`` windows from its query.
     """
     n_columns = len(bank)
     n_spans = (n_columns + _SPAN - 1) // _SPAN
@@ -135,7 +135,7 @@ def first_eligible(
     gap: int,
     similarity: NDArray[np.float64],  # (n_windows, n_neighbors) out
     neighbors: NDArray[np.int64],  # (n_windows, n_neighbors) out
-    reach: int = ANYWHERE,
+    reach: int,
 ) -> None:
     """List the earliest eligible windows with similarity 0: the nearest ones of a flat window."""
     for query in queries:
@@ -216,8 +216,8 @@ def walk_tile(
 ) -> None:
     """Find every similarity of a tile by recurrence, and put those that belong there into the lists.
 
-    Starts from full products along the upper and the left edge, and anew where the signal turns quiet. Columns
-    are walked a strip at a time; what leaves a strip to the right enters the next one from the left.
+    Starts from full products along the upper and the left edge, and anew where the signal turns quiet.
+    Columns are walked a strip at a time; what leaves a strip to the right enters the next one from the left.
     """
     nearest, farthest, gap = eligible
     n_terms = steps.terms.shape[1]
@@ -253,9 +253,7 @@ def walk_rows(
     parts: NDArray[np.int64],  # (n_parts, 4) first column, end, place in the rows, place in products
     steps: DiagonalSteps,
     across: NDArray[np.float64],  # factors of all columns, packed
-    products: NDArray[
-        np.float64
-    ],  # of the first row, unless to be found anew; out: of the row after the last
+    products: NDArray[np.float64],  # of the first row, unless found anew; out: of the row after the last
     rows: NDArray[np.float64],  # (n_rows, n_columns) out
 ) -> None:
     """Find all similarities of some rows by recurrence. The number of rows divides by ROWS, or is the last."""
@@ -317,9 +315,7 @@ def _descend(
     products: NDArray[np.float64],  # of row ``top``; out: of row ``bottom``
     across: NDArray[np.float64],
     ahead: NDArray[np.float64],
-    edge: NDArray[
-        np.float64
-    ],  # products of column ``first`` with row top, top + 1, ...; out: of column ``end``
+    edge: NDArray[np.float64],  # products of column ``first`` with rows from top on; out: of column ``end``
     lists: Lists,
     rows: NDArray[np.float64],  # (n_rows, n): write similarities here instead of listing them; or (0, 0)
     place: int,  # of column ``first`` in them

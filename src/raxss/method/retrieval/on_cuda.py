@@ -3,8 +3,8 @@
     Searches -> similarity, neighbors (n_windows, n_neighbors) of each
 
 The recurrence of diagonal.py in float64 matrix instructions. cuda_layout.py copies the series to the device,
-cuda_plan.py assigns the work of blocks; here the kernels are compiled, launched, and their lists read back. Next:
-walk.cu, the kernel; anchors.cu, the full products that it starts from; merge.cu, lists of parts to one.
+cuda_plan.py assigns the work of blocks. walk.cu is the kernel, anchors.cu makes the full products that it
+starts from, merge.cu joins lists of parts.
 """
 
 from __future__ import annotations
@@ -17,22 +17,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from raxss._core.memory import free_on_gpu
-from raxss._core.threads import compiled, each_on_threads
+from raxss._core.threads import each_on_threads
 from raxss.method.retrieval.cuda_layout import SHAPES, Layout, Shape, depth_of, lay_out_on, shared_bytes
 from raxss.method.retrieval.cuda_plan import Tables, plan
-from raxss.method.retrieval.kernels import GRID, NONE, first_eligible
-from raxss.method.retrieval.search import Search
+from raxss.method.retrieval.kernels import NO_KEY, first_eligible, read_keys
+from raxss.method.retrieval.search import Lists, Search
 
 LEAST_CAPABILITY = (8, 0)  # of the device: float64 matrix instructions, of 8 rows; from 9.0 on, of 16
 
 _MEMORY_SHARE = 0.4  # of the free memory, for the anchors' products
 _PLACE_BITS = 29  # of a key, as in walk.cu
-_LAST_PLACE = 2**_PLACE_BITS - 1
-_NO_KEY = -(2**63)
 _FAR = 2**30  # in windows: no limit
 
 _launching = threading.Lock()
@@ -59,38 +56,26 @@ def why_not(device: torch.device) -> str | None:
     return None
 
 
-def nearest_on_cuda(
-    searches: Sequence[Search], device: torch.device
-) -> list[tuple[NDArray[np.float64], NDArray[np.int64]]]:
+def nearest_on_cuda(searches: Sequence[Search], device: torch.device) -> list[Lists]:
     """Exact lists of every search, the same as on the CPU. Searches of one kind share a launch."""
-    found: list[tuple[NDArray[np.float64], NDArray[np.int64]] | None] = [None] * len(searches)
+    found: dict[int, Lists] = {}
     kinds: dict[tuple[Any, ...], list[int]] = {}
     for place, search in enumerate(searches):
         kinds.setdefault(_kind(search), []).append(place)
     with torch.cuda.device(device):
         for places in kinds.values():
             some = [searches[place] for place in places]
-            for place, lists in zip(places, _nearest(some, device), strict=True):
-                found[place] = lists
-    return [lists for lists in found if lists is not None]
+            found.update(zip(places, _nearest(some, device), strict=True))
+    return [found[place] for place in range(len(searches))]
 
 
 def _kind(search: Search) -> tuple[Any, ...]:
     """Settings that searches of one launch share."""
-    return (
-        search.window_length,
-        search.stride,
-        search.centred,
-        len(search.samples),
-        search.n_neighbors,
-        search.gap,
-        search.reach,
-    )
+    windows = search.window_length, search.stride, search.centred, len(search.samples)
+    return *windows, search.n_neighbors, search.gap, search.reach
 
 
-def _nearest(
-    searches: list[Search], device: torch.device
-) -> list[tuple[NDArray[np.float64], NDArray[np.int64]]]:
+def _nearest(searches: list[Search], device: torch.device) -> list[Lists]:
     """Lists of searches of one kind, in one launch."""
     layout = lay_out_on(device, searches)
     keys = _to_host(walk(layout)).numpy()
@@ -99,7 +84,7 @@ def _nearest(
 
     def read(which: int) -> None:
         search, origin = searches[which], int(layout.origins[which])
-        read_keys(keys[origin : origin + search.n_windows], *found[which])
+        read_keys(keys[origin : origin + search.n_windows], _PLACE_BITS, *found[which])
         if search.flat.any():
             queries = np.flatnonzero(search.flat)
             first_eligible(queries, search.bank, search.gap, *found[which], search.farthest)
@@ -108,25 +93,10 @@ def _nearest(
     return found
 
 
-@compiled
-def read_keys(
-    keys: NDArray[np.int64],  # (n_windows, n_neighbors)
-    similarity: NDArray[np.float64],  # (n_windows, n_neighbors) out
-    neighbors: NDArray[np.int64],  # (n_windows, n_neighbors) out
-) -> None:
-    """Take keys apart: see walk.cu."""
-    for row in range(keys.shape[0]):
-        for rank in range(keys.shape[1]):
-            key = keys[row, rank]
-            listed = key != _NO_KEY
-            similarity[row, rank] = (key >> _PLACE_BITS) * GRID if listed else NONE
-            neighbors[row, rank] = _LAST_PLACE - (key & _LAST_PLACE) if listed else -1
-
-
 def walk(layout: Layout) -> Tensor:
     """Lists as keys ``(n_places, n_neighbors)``, on the device."""
     device = layout.phases.device
-    keys = torch.full((layout.n_places, layout.searches[0].n_neighbors), _NO_KEY, device=device)
+    keys = torch.full((layout.n_places, layout.searches[0].n_neighbors), NO_KEY, device=device)
     for tables in plan(layout, _most_products(device)):
         launch(layout, tables, keys)
     return keys

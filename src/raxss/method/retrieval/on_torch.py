@@ -2,11 +2,11 @@
 
     Searches -> similarity, neighbors (n_windows, n_neighbors) of each
 
-On a CUDA device the kernel of on_cuda.py takes the searches that it supports, all series at once. The others are
-float64 matrix products, short series of one shape in one product and long ones in blocks of bounded size: a
-similarity on the grid of kernels.py is an integer of 34 bits; followed by the window's index it is a 64-bit key,
-and the largest keys are the nearest windows, ties in order. What does not fit into device memory is searched on the
-CPU. The lists are the same in every case.
+On a CUDA device the kernel of on_cuda.py takes the searches that it supports, all series at once. The others
+are float64 matrix products, short series of one shape in one product and long ones in blocks of bounded size.
+A similarity on the grid is an integer of 34 bits; followed by the window's index it is a 64-bit key, and the
+largest keys are the nearest windows, ties in order. What does not fit into device memory is searched on the
+CPU.
 """
 
 from __future__ import annotations
@@ -17,17 +17,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from raxss._core.memory import free_on_gpu, gigabytes
+from raxss._core.memory import free_on_gpu, gigabytes, in_batches
 from raxss.errors import ConfigError
 from raxss.method.retrieval.cuda_layout import bytes_needed, too_much_for_it
 from raxss.method.retrieval.diagonal import nearest_on_cpu, suits_diagonals
 from raxss.method.retrieval.kernels import GRID, NONE
 from raxss.method.retrieval.on_cuda import nearest_on_cuda, why_not
-from raxss.method.retrieval.search import Search
-
-Lists = tuple[NDArray[np.float64], NDArray[np.int64]]
+from raxss.method.retrieval.search import Lists, Search
 
 _BLOCK_VALUES = 2**24  # 64-bit values in one block: 128 MB
 _LEAST_BLOCK_VALUES = 2**18
@@ -65,7 +62,7 @@ def nearest_of_each(
     return [found[which] for which in range(len(searches))]
 
 
-def _walk(searches: Sequence[Search], place: torch.device, found: dict[int, Lists]) -> None:
+def _walk(searches: Sequence[Search], place: torch.device, found: dict[int, Lists]) -> None:  # GPU only
     """Find the lists of all searches that the CUDA kernel supports."""
     suited = []
     for which, search in enumerate(searches):
@@ -94,26 +91,20 @@ def _walk(searches: Sequence[Search], place: torch.device, found: dict[int, List
             )
 
 
-def _batches(searches: Sequence[Search], suited: list[int], place: torch.device) -> Iterator[list[int]]:
+def _batches(
+    searches: Sequence[Search], suited: list[int], place: torch.device
+) -> Iterator[list[int]]:  # GPU only
     """Searches that fit into device memory together; one that does not fit alone is left out with a warning."""
     free = free_on_gpu(place)
-    batch: list[int] = []
-    total = 0
-    for which in suited:
-        alone = bytes_needed([searches[which]])
+    needed = {which: bytes_needed([searches[which]]) for which in suited}
+    for which, alone in needed.items():
         if alone > free:
             _warn_once(
                 f"a search of {searches[which].n_windows} windows needs {gigabytes(alone)} for the fused "
                 f"retrieval kernel, and {place} has {gigabytes(free)} free. {_SLOWER}"
             )
-            continue
-        if batch and total + alone > free // 2:
-            yield batch
-            batch, total = [], 0
-        batch.append(which)
-        total += alone
-    if batch:
-        yield batch
+    fitting = (which for which in suited if needed[which] <= free)
+    return in_batches(fitting, lambda which: needed[which], free // 2)
 
 
 def _by_products_within_memory(search: Search, place: torch.device, block_values: int) -> Lists:
@@ -160,12 +151,10 @@ def nearest_by_products(search: Search, place: torch.device, *, block_values: in
             keys[:, part] = ((values / GRID).round_().to(torch.int64) << _PLACE_BITS) + backwards[part]
         distance = (bank - queries[:, None]).abs_()
         keys[(distance < search.gap) | (distance > search.farthest)] = _INELIGIBLE
-        best = _largest(keys, bank, search.n_neighbors, search.spread_gap).cpu().numpy()
-        listed = best != _INELIGIBLE
-        chosen = _LAST_PLACE - (best & _LAST_PLACE)
-        which = slice(first, first + len(queries)), slice(0, best.shape[1])
-        similarity[which] = np.where(listed, (best >> _PLACE_BITS) * GRID, NONE)
-        neighbors[which] = np.where(listed, near[np.where(listed, chosen, 0)], -1)
+        alike, places = _largest(keys, bank, search.n_neighbors, search.spread_gap)
+        which = slice(first, first + len(queries)), slice(0, places.shape[1])
+        similarity[which] = alike
+        neighbors[which] = np.where(places >= 0, near[places], -1)
     return similarity, neighbors
 
 
@@ -215,14 +204,12 @@ def nearest_by_one_product(searches: Sequence[Search], place: torch.device) -> l
         in_bank[which, search.bank] = True
     barred = (distance < first.gap) | (distance > first.farthest)
     keys.masked_fill_(barred | ~torch.from_numpy(in_bank).to(place)[:, None], _INELIGIBLE)
-    best = _largest(keys.flatten(0, 1), bank, first.n_neighbors, first.spread_gap).cpu().numpy()
-    listed = best != _INELIGIBLE
-    shape = len(searches), first.n_windows, best.shape[1]
-    similarity = np.where(listed, (best >> _PLACE_BITS) * GRID, NONE).reshape(shape)
-    neighbors = np.where(listed, _LAST_PLACE - (best & _LAST_PLACE), -1).reshape(shape)
+    best = _largest(keys.flatten(0, 1), bank, first.n_neighbors, first.spread_gap)
+    similarity, neighbors = (item.reshape(len(searches), first.n_windows, -1) for item in best)
     found = [search.empty_lists() for search in searches]
     for which, (alike, near) in enumerate(found):
-        alike[:, : shape[2]], near[:, : shape[2]] = similarity[which], neighbors[which]
+        n_listed = neighbors.shape[2]
+        alike[:, :n_listed], near[:, :n_listed] = similarity[which], neighbors[which]
     return found
 
 
@@ -242,16 +229,23 @@ class _UnitWindows:
         return vectors.transpose(0, 1).reshape(len(which), -1)
 
 
-def _largest(keys: torch.Tensor, bank: torch.Tensor, n_neighbors: int, spread_gap: int) -> torch.Tensor:
-    """The largest keys of each row, best first; no two of their windows closer than ``spread_gap``."""
+def _largest(keys: torch.Tensor, bank: torch.Tensor, n_neighbors: int, spread_gap: int) -> Lists:
+    """Similarity and place in the bank (-1: none) of the largest keys of each row, best first.
+
+    No two of their windows are closer than ``spread_gap``.
+    """
     n_neighbors = min(n_neighbors, len(bank))
     if spread_gap == 1:
-        return keys.topk(n_neighbors, dim=1).values
-    best = torch.empty((len(keys), n_neighbors), dtype=torch.int64, device=keys.device)
-    for rank in range(n_neighbors):
-        best[:, rank], column = keys.max(dim=1)
-        keys[(bank - bank[column][:, None]).abs() < spread_gap] = _INELIGIBLE
-    return best
+        best = keys.topk(n_neighbors, dim=1).values
+    else:
+        best = torch.empty((len(keys), n_neighbors), dtype=torch.int64, device=keys.device)
+        for rank in range(n_neighbors):
+            best[:, rank], column = keys.max(dim=1)
+            keys[(bank - bank[column][:, None]).abs() < spread_gap] = _INELIGIBLE
+    found = best.cpu().numpy()
+    listed = found != _INELIGIBLE
+    places = np.where(listed, _LAST_PLACE - (found & _LAST_PLACE), -1)
+    return np.where(listed, (found >> _PLACE_BITS) * GRID, NONE), places
 
 
 def _device(name: str) -> torch.device:

@@ -4,7 +4,7 @@
     Retrieval: similarity, neighbors (n_windows, n_neighbors); support, starts, flags (n_windows,)
 
 Every path (diagonal.py, blocked.py, on_torch.py) starts from a Search, so there is one rule for flat and
-non-finite windows. Next: blocked.py, the plainest path; ../weighting/ turns support into weights.
+non-finite windows.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 
 from raxss._core.threads import compiled, compiled_sum
 from raxss.method.retrieval.kernels import NONE
+from raxss.method.windows import windows_with
+
+Lists = tuple[NDArray[np.float64], NDArray[np.int64]]  # similarity, neighbors (n_windows, n_neighbors)
 
 FLAT_SHARE = 1e-6  # of the series' largest distance from its mean: a smaller deviation is no shape
 
@@ -135,23 +138,17 @@ class Search:
     """All windows of one series as queries, and the bank of candidate neighbors.
 
     A window j of the bank is eligible as neighbor of i if and only if gap <= |i - j| <= reach.
-
-    Attributes
-    ----------
-    samples
-        ``(n_variates, n_samples)``: scaled by a power of two to at most 1 and, under Pearson, centred, so that
-        offsets and units cost no digits. 0 where not finite. With features, one "sample row" per window.
-    flat
-        ``(n_windows,)`` similarity 0 to all: without a shape under Pearson, all zeros under cosine.
     """
 
+    # (n_variates, n_samples), 0 where not finite: scaled by a power of two to at most 1 and, under Pearson,
+    # centred, so that offsets and units cost no digits
     samples: NDArray[np.float64]
     window_length: int
     stride: int
     centred: bool
     means: NDArray[np.float64]  # (n_variates, n_windows) subtracted under Pearson; zeros under cosine
     norms: NDArray[np.float64]  # (n_windows,) of the centred windows, over all variates
-    flat: NDArray[np.bool_]
+    flat: NDArray[np.bool_]  # (n_windows,) similarity 0 to all: shapeless under Pearson, all 0 under cosine
     shapeless: NDArray[np.bool_]  # (n_windows,) flat by Pearson's rule, under either measure
     nonfinite: NDArray[np.bool_]
     bank: NDArray[np.int64]  # (n_bank,) ascending indices of finite windows
@@ -175,7 +172,7 @@ class Search:
         """Number of queries."""
         return len(self.norms)
 
-    def empty_lists(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def empty_lists(self) -> Lists:
         """Similarity and neighbors ``(n_windows, n_neighbors)`` with nothing listed yet."""
         shape = self.n_windows, self.n_neighbors
         return np.full(shape, NONE), np.full(shape, -1, np.int64)
@@ -211,7 +208,7 @@ def search_signal(
 ) -> Search:
     """Prepare the windows of a series for comparison with one another."""
     finite = np.isfinite(samples)
-    nonfinite = _touches(np.logical_not(finite).any(axis=0), window_length, stride)
+    nonfinite = windows_with(np.logical_not(finite).any(axis=0), window_length, stride)
     scaled, samples, farthest = _scaled(samples, finite)
     means = np.stack([sliding_means(variate, window_length)[::stride] for variate in samples])
     norms = _norms(samples, means, window_length, stride)
@@ -245,10 +242,9 @@ def search_features(
     *,
     measure: str,
 ) -> Search:
-    """Compare given vectors instead; distances and non-finite windows are those of the signal.
+    """Compare given vectors instead, as the windows of a series that concatenates them.
 
-    The vectors are the windows of a series that concatenates them. A window of a dead signal is flat here too,
-    under either measure.
+    Distances, non-finite windows, and flat ones under either measure, are those of the signal.
     """
     length = features.shape[1]
     search = search_signal(
@@ -284,12 +280,6 @@ def _norms(
     """Norm of each centred window of each variate, ``(n_variates, n_windows)``."""
     pairs = zip(samples, means, strict=True)
     return np.stack([window_norms(*pair, window_length, stride) for pair in pairs])
-
-
-def _touches(bad: NDArray[np.bool_], window_length: int, stride: int) -> NDArray[np.bool_]:
-    """Windows that hold at least one bad sample."""
-    count = np.concatenate([[0], np.cumsum(bad)])
-    return (count[window_length:] - count[: len(count) - window_length])[::stride] > 0
 
 
 def _finite_bank(bank: NDArray[np.int64] | None, nonfinite: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -2,9 +2,8 @@
 
     a block: ROWS rows by COLUMNS columns of the window-by-window matrix
 
-A compiler that is given plain loops keeps a product in memory between two rows and fetches every factor for each
-row anew. Written out as vector operations (raxss._core.vector_code), a block's sums stay in registers: a factor
-that was fetched serves ROWS rows or COLUMNS columns, and nearly all that is left to do is multiply and add.
+A block's sums stay in registers: a factor that was fetched serves ROWS rows or COLUMNS columns, and nearly
+all that is left to do is multiply and add.
 """
 
 from __future__ import annotations

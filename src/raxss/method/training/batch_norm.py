@@ -27,16 +27,6 @@ def update_batch_norm(backbone: nn.Module, pool: WindowPool, *, seed: int) -> No
 
     ``seed`` draws at most `MOST_WINDOWS` windows; dropout draws from torch's own generator, as in training. Other
     networks are left unchanged.
-
-    Examples
-    --------
-    >>> from raxss.data.series import Series
-    >>> network = nn.Sequential(nn.BatchNorm1d(1), nn.Flatten(), nn.LazyLinear(1))
-    >>> series = [Series(np.full(8, 3.0)), Series(np.full(8, 5.0))]
-    >>> cutting = {"window_length": 8, "stride": 8, "device": torch.device("cpu")}
-    >>> update_batch_norm(network, WindowPool.of_equals(series, np.array([0, 1]), **cutting), seed=0)
-    >>> network[0].running_mean
-    tensor([4.])
     """
     norms = [layer for layer in backbone.modules() if isinstance(layer, _BatchNorm)]
     norms = [layer for layer in norms if layer.track_running_stats and layer.momentum is not None]

@@ -143,12 +143,7 @@ def _features(backbone: nn.Module, windows: Tensor, autocast: torch.dtype | None
 
 
 def moments(parts: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Mean and deviation ``(d,)`` of each column over all parts, in float64; 1 in place of a deviation of 0.
-
-    >>> mean, scale = moments(torch.tensor([[1.0, 5.0], [3.0, 5.0], [5.0, 5.0]]).split(2))
-    >>> mean.tolist(), scale.round(decimals=3).tolist()
-    ([3.0, 5.0], [1.633, 1.0])
-    """
+    """Mean and deviation ``(d,)`` of each column over all parts, in float64; 1 in place of a deviation of 0."""
     mean = squares = torch.zeros((), dtype=torch.float64)
     n_seen = 0
     for part in parts:

@@ -49,11 +49,7 @@ from raxss.method.training.step import (
     steps_an_epoch,
     warn_of_small_batches,
 )
-from raxss.method.training.step_memory import (
-    check_step_memory,
-    hint_on_out_of_memory,
-    hint_on_out_of_memory_between_epochs,
-)
+from raxss.method.training.step_memory import check_step_memory, hint_on_out_of_memory
 from raxss.method.training.window_pool import WindowPool
 from raxss.method.window_scorer import exact_arithmetic
 
@@ -188,7 +184,7 @@ def train(
         progress = load_checkpoint(checkpoint, learner, optimizer, fingerprint=fingerprint)
         logger.info("resuming after epoch %d of %d", progress.epoch, config.max_epochs)
     if progress.epoch < config.max_epochs:
-        with hint_on_out_of_memory(config, device):
+        with hint_on_out_of_memory(device, config.batch_size):
             check_step_memory(learner.backbone, pool, config, augmentation)
         warn_of_small_batches(learner, pool, config, batch_support)
     autocast = autocast_type(config, device)
@@ -206,7 +202,7 @@ def train(
     def refreshed() -> None:
         if refresh is None:
             return
-        with hint_on_out_of_memory_between_epochs(device):
+        with hint_on_out_of_memory(device):
             refresh(learner, pool, validation, autocast if device.type == "cuda" else None)
 
     epochs = range(progress.epoch, config.max_epochs)
@@ -214,7 +210,7 @@ def train(
     for callback in callbacks:
         callback.on_train_begin(config.max_epochs, steps_an_epoch(config, len(pool)))
     try:
-        with reproducible(device), hint_on_out_of_memory(config, device), closing(orders):
+        with reproducible(device), hint_on_out_of_memory(device, config.batch_size), closing(orders):
             refreshed()
             while not progress.is_over(config.max_epochs, config.patience, config.stop_loss):
                 record = _one_epoch(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -113,20 +113,14 @@ def check_step_memory(
     logger.warning("this may not fit: %s", message)
 
 
-def hint_on_out_of_memory(config: TrainingPlan, device: torch.device) -> AbstractContextManager[None]:
-    """Turn a failed allocation in a step into an error with advice."""
-    advice = f"Set batch_size to {_advised(config.batch_size)} or less"
-    return _hint_on_out_of_memory(f"in a step with batch_size={config.batch_size}", advice, device)
-
-
-def hint_on_out_of_memory_between_epochs(device: torch.device) -> AbstractContextManager[None]:
-    """Likewise where the features of all windows are compared, whatever the batch size."""
-    advice = "Set a longer stride, refresh='never' or a network with fewer features"
-    return _hint_on_out_of_memory("while the features of all windows were compared", advice, device)
-
-
 @contextmanager
-def _hint_on_out_of_memory(where: str, advice: str, device: torch.device) -> Iterator[None]:
+def hint_on_out_of_memory(device: torch.device, batch_size: int | None = None) -> Iterator[None]:
+    """Turn a failed allocation into an error with advice: in a step, or where all features are compared."""
+    where = "while the features of all windows were compared"
+    advice = "Set a longer stride, refresh='never' or a network with fewer features"
+    if batch_size is not None:
+        where = f"in a step with batch_size={batch_size}"
+        advice = f"Set batch_size to {_advised(batch_size)} or less"
     try:
         yield
     except (MemoryError, RuntimeError) as error:

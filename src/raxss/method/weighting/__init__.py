@@ -3,8 +3,7 @@
     support (n_windows,) -> influence (n_windows,) -> weights (n_windows,)
 
 One file per weighting. Every module of this package is imported here, so a new file need only call
-`register_weighting`, as code outside the package does. `protocol` has the interface.
-Next: ../aggregation.py sums posteriors with these weights.
+`register_weighting`, as code outside the package does.
 """
 
 import importlib

@@ -3,10 +3,9 @@
     support (n_windows,), gate (n_windows,) or None -> influence (n_windows,), the logits of Eq. (2)
     influence, temperature                          -> weights (n_windows,), of sum 1
 
-A weighting replaces the support in the softmax of Eq. (2). What depends on the weighting in use (training within a
-minibatch, the inverted control, the weight without one neighbour, a learned temperature, the note in the evidence)
-is a method or attribute of its object; no other module compares its name.
-Next: support.py and gated.py have the weightings of the paper and of this package, rank.py is a short example.
+What depends on the weighting in use (training within a minibatch, the inverted control, the weight without
+one neighbour, a learned temperature, the note in the evidence) is a method or attribute of its object; no
+other module compares its name.
 """
 
 from __future__ import annotations
@@ -114,37 +113,21 @@ class Weighting:
     """A strategy that turns the support of the windows of one series into the logits of the softmax (Eq. 2).
 
     Subclass it, write `influence`, and register the class: see the example of `register_weighting`. The other
-    methods and attributes have defaults that are correct, slow, or refuse with a reason.
-
-    Attributes
-    ----------
-    name, family
-        Of the setting ``weighting``; and of the weighting that this one is a control of, or its own.
-    inverse, shuffled
-        Names of the weighting with the opposite order, and of the control that permutes the influence; or None.
-    is_control
-        Whether it should do worse than its family if support, or the gate, is informative.
-    needs_retrieval
-        False: support does not enter, and all usable windows weigh the same.
-    needs_gate
-        Whether a gate, learned from the features of the network, is part of the influence.
-    needs_generator
-        Whether it draws random numbers; neighbour lists do not explain such weights.
-    no_batch, no_batch_gradient, no_learned_temperature
-        Why it has no `batch_influence`, why that has no gradient (for ``refresh="batch"``), and why
-        ``temperature="learned"`` is refused: relative clauses for error messages, empty where supported.
-    phrase
-        Distinguishes these weights from weights by support in a sentence, such as " by rank".
+    methods and attributes have defaults that are correct, slow, or refuse with a reason. ``family`` is the
+    name of the weighting that this one is a control of, or its own; ``inverse`` and ``shuffled`` are names of
+    controls, or None.
     """
 
-    is_control: bool = False
-    needs_retrieval: bool = True
-    needs_gate: bool = False
-    needs_generator: bool = False
+    is_control: bool = False  # should do worse than its family if support, or the gate, is informative
+    needs_retrieval: bool = True  # False: support does not enter, and all usable windows weigh the same
+    needs_gate: bool = False  # a gate, learned from the features of the network, is part of the influence
+    needs_generator: bool = False  # draws random numbers; neighbour lists do not explain such weights
+    # Relative clauses for errors, empty where supported: why it has no `batch_influence`, why that has no gradient
+    # (refresh="batch"), why temperature="learned" is refused.
     no_batch: str = "which is not defined among the windows of a minibatch"
     no_batch_gradient: str = ""
     no_learned_temperature: str = ""
-    phrase: str | None = None
+    phrase: str | None = None  # distinguishes these weights from weights by support, such as " by rank"
 
     def __init__(
         self,
@@ -170,8 +153,8 @@ class Weighting:
     def influence(self, support: Floats, *, gate: Floats | None = None, seed: int = 0) -> Floats:
         """Logits ``(n_windows,)`` of the softmax, before the temperature, for the windows of one series.
 
-        NaN ``support`` marks a window that cannot be used and stays NaN; the array must not be modified. ``gate``
-        is given where ``needs_gate``, ``seed`` is for random numbers.
+        NaN ``support`` marks a window that cannot be used and stays NaN; the array must not be modified.
+        ``gate`` is given where ``needs_gate``, ``seed`` is for random numbers.
         """
         raise NotImplementedError
 
@@ -195,8 +178,9 @@ class Weighting:
     def leave_one_out(self, lists: SupportLists, *, temperature: float, sign: int = 1) -> Floats:
         """Weight ``(n_rows, m)`` of each window with one of its neighbours left out: see `weight_without`.
 
-        By default all weights of the series are computed again for every neighbour, in quadratic time. NaN where
-        there is no neighbour, and under weightings that draw random numbers. ``sign`` is -1 for the inverse.
+        By default all weights of the series are computed again for every neighbour, in quadratic time. NaN
+        where there is no neighbour, and under weightings that draw random numbers. ``sign`` is -1 for the
+        inverse.
         """
         similarity = lists.row_similarity
         weights = np.full(similarity.shape, np.nan)
@@ -283,11 +267,7 @@ class Shuffled(Weighting):
 
 
 def control_note(weighting: Weighting) -> str:
-    """Remark about a control for the evidence.
-
-    >>> control_note(weighting_named("inverse"))
-    "weighting 'inverse' is a control, there to do worse if support means anything; this is not ..."
-    """
+    """Remark about a control for the evidence."""
     what = "the gate" if weighting.needs_gate else "support"
     unexplained = ", and the lists do not explain the weights" if weighting.needs_generator else ""
     return (
@@ -307,7 +287,8 @@ def register_weighting(
 ) -> Callable[[Kind], Kind]:
     """Register a class under a name for the setting ``weighting``, with an inverted and a shuffled control.
 
-    The controls are named ``inverse`` and ``shuffled``, by default ``"<name>-inverse"`` and ``"<name>-shuffled"``.
+    The controls are named ``inverse`` and ``shuffled``, by default ``"<name>-inverse"`` and
+    ``"<name>-shuffled"``.
 
     Examples
     --------
@@ -345,11 +326,7 @@ def add_weightings(*weightings: Weighting) -> None:
 
 
 def weighting_named(name: str) -> Weighting:
-    """The registered weighting of this name.
-
-    >>> weighting_named("uniform").needs_retrieval
-    False
-    """
+    """The registered weighting of this name."""
     if name not in WEIGHTINGS:
         raise ConfigError(f"weighting must be one of {', '.join(WEIGHTINGS)}, got {name!r}.")
     return WEIGHTINGS[name]
@@ -360,14 +337,13 @@ def influence(
 ) -> Floats:
     """Logits of the softmax (before the temperature) under a weighting, from the support of one series.
 
-    ``support`` is the paper's; ``uniform`` makes all windows equal (SSS). Controls show whether support matters:
-    ``inverse`` changes its sign, ``shuffled`` permutes it within the series, ``random`` draws normal values of the
-    same mean and variance. ``gated`` adds a learned gate, ``rank`` uses the order of support alone. NaN stays NaN.
+    ``support`` is the paper's; ``uniform`` makes all windows equal (SSS). Controls show whether support
+    matters: ``inverse`` changes its sign, ``shuffled`` permutes it within the series, ``random`` draws normal
+    values of the same mean and variance. ``gated`` adds a learned gate, ``rank`` uses the order of support
+    alone. NaN stays NaN.
 
     Examples
     --------
-    >>> influence([0.9, 0.5, np.nan], "uniform")
-    array([ 0.,  0., nan])
     >>> influence([0.9, 0.5, np.nan], "inverse")
     array([-0.9, -0.5,  nan])
     >>> influence([0.9, 0.5, np.nan], "gated", gate=[-0.3, 0.2, 0.0])
@@ -385,11 +361,8 @@ def influence(
 def support_without(similarity: Floats, support: Floats, flat: NDArray[np.bool_], k: int, j: int) -> Floats:
     """Support ``(n_windows,)`` of all windows when the j-th neighbour of window k is left out, with no substitute.
 
-    Windows without neighbours take the mean support of those that have some (0 where none has); flat ones keep 0.
-
-    >>> similarity = np.array([[0.9, 0.7], [0.9, 0.5], [np.nan, np.nan]])
-    >>> support_without(similarity, np.array([0.8, 0.7, 0.75]), np.zeros(3, bool), 0, 1)
-    array([0.9, 0.7, 0.8])
+    Windows without neighbours take the mean support of those that have some (0 where none has); flat ones
+    keep 0.
     """
     changed = support.copy()
     has_list = np.array(~np.isnan(similarity).all(axis=1), dtype=bool)

@@ -3,8 +3,9 @@ r"""Weights by the rank of support within the series.
     rank  alpha_k = softmax(r_k / tau),  r_k = (number of windows with less support + half of those with the same)
                                                / (n - 1), from 0 (least support) to 1 (most)
 
-Only the order of the supports counts, so that one outlier cannot take all the weight and the spread of the weights
-depends on n alone. Ties share their mean rank; a single usable window has r = 0; unusable windows are not counted.
+Only the order of the supports counts, so that one outlier cannot take all the weight and the spread of the
+weights depends on n alone. Ties share their mean rank; a single usable window has r = 0; unusable windows are
+not counted.
 """
 
 from __future__ import annotations
@@ -23,13 +24,7 @@ ROWS_AT_ONCE = 1024  # windows of a minibatch that are compared with all others 
 
 @register_weighting("rank")
 class Rank(Weighting):
-    """The influence of a window is the normalised rank of its support.
-
-    Examples
-    --------
-    >>> Rank("rank").influence(np.array([0.9, 0.5, np.nan, 0.5, -1.0]))
-    array([1. , 0.5, nan, 0.5, 0. ])
-    """
+    """The influence of a window is the normalised rank of its support."""
 
     no_batch = ""
     phrase = " by rank"
@@ -59,8 +54,8 @@ class Rank(Weighting):
     def leave_one_out(self, lists: SupportLists, *, temperature: float, sign: int = 1) -> Floats:
         """Twin of `Weighting.leave_one_out` by running sums over sorted supports, for all neighbours at once.
 
-        When one window moves within the order, those that it passes move by one rank and the others keep theirs.
-        Where windows without neighbours borrow their support, and so move as well, all is computed again.
+        When one window moves within the order, those that it passes move by one rank and the others keep
+        theirs. Where windows borrow their support, and so move as well, all is computed again.
         """
         if lists.borrows.any():
             return super().leave_one_out(lists, temperature=temperature, sign=sign)
@@ -91,11 +86,7 @@ class Rank(Weighting):
 
 
 def _weights_after_moves(values: Floats, old: Floats, new: Floats, temperature: float) -> Floats:
-    """Weight of a window whose value moves from ``old`` to ``new``, ``(n_moves,)`` each, among ``values (n,)``.
-
-    >>> _weights_after_moves(np.array([0.1, 0.2, 0.3]), np.array([0.1]), np.array([0.9]), 1.0).round(3)
-    array([0.506])
-    """
+    """Weight of a window whose value moves from ``old`` to ``new``, ``(n_moves,)`` each, among ``values (n,)``."""
     n = len(values)
     if n == 1:
         return np.ones(len(old))

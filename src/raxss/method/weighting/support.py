@@ -1,12 +1,10 @@
 """Weights by support: the paper's weighting, plain SSS, and their controls.
 
-    support   softmax(s / tau), the paper's
-    uniform   equal weights, plain Stochastic Sparse Sampling (SSS)
-    inverse   softmax(-s / tau), a control
-    shuffled  supports permuted within the series, a control
-    random    normal values of the same mean and variance, a control
-
-Next: gated.py adds a learned gate.
+support   softmax(s / tau), the paper's
+uniform   equal weights, plain Stochastic Sparse Sampling (SSS)
+inverse   softmax(-s / tau), a control
+shuffled  supports permuted within the series, a control
+random    normal values of the same mean and variance, a control
 """
 
 from __future__ import annotations

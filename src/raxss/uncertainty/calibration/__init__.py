@@ -67,11 +67,7 @@ class CalibrationConfig:
 
 
 def calibration_named(method: str) -> type[Calibration]:
-    """The class of a calibration.
-
-    >>> calibration_named("isotonic").__name__
-    'IsotonicCalibration'
-    """
+    """The class of a calibration."""
     if method not in CALIBRATIONS:
         raise ConfigError(f"there is no calibration {method!r}{did_you_mean(method, CALIBRATIONS)}")
     return CALIBRATIONS[method]
@@ -80,11 +76,7 @@ def calibration_named(method: str) -> type[Calibration]:
 def calibration_in_use(
     fitted: Calibration | None, requested: str, *, fitted_level: str = "window", level: str = "window"
 ) -> Calibration | None:
-    """The fitted map, or None where it is switched off; no other can be switched on.
-
-    >>> calibration_in_use(None, "none") is None
-    True
-    """
+    """The fitted map, or None where it is switched off; no other can be switched on."""
     if requested == "none":
         return None
     if fitted is None or fitted.method != requested:

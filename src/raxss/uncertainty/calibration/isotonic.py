@@ -72,7 +72,7 @@ class IsotonicCalibration:
 
     @property
     def n_classes(self) -> int:
-        """C."""
+        """Number of classes C."""
         return max(len(self.knots), 2)
 
     def __call__(self, posteriors: ArrayLike) -> NDArray[np.float64]:

@@ -26,7 +26,7 @@ class Calibration(Protocol):
 
     @property
     def n_classes(self) -> int:
-        """C."""
+        """Number of classes C."""
         ...
 
     def __call__(self, posteriors: ArrayLike) -> NDArray[np.float64]:
@@ -85,11 +85,7 @@ def checked_rows(posteriors: ArrayLike, n_classes: int) -> NDArray[np.float64]:
 
 
 def one_against_rest(n_classes: int) -> range:
-    """The classes that have a map: the second of two, or each of more.
-
-    >>> list(one_against_rest(2)), list(one_against_rest(3))
-    ([1], [0, 1, 2])
-    """
+    """The classes that have a map: the second of two, or each of more."""
     return range(1, 2) if n_classes == 2 else range(n_classes)
 
 
@@ -106,21 +102,7 @@ def all_classes(mapped: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def checked_maps(name: str, points: str, maps: Iterable[Points]) -> tuple[Points, ...]:
-    """Read-only copies of maps from probabilities to probabilities, if they never fall.
-
-    Parameters
-    ----------
-    name, points
-        Of a map and of its points, for the errors.
-
-    Examples
-    --------
-    >>> len(checked_maps("map", "knots", [np.array([[0.1, 0.9], [0.2, 0.7]])]))
-    1
-    >>> checked_maps("map", "knots", [np.array([[0.1, 0.9], [0.7, 0.2]])])
-    Traceback (most recent call last):
-    raxss.errors.ConfigError: map 0 of a calibration is not one: its 2 knots must lie between 0 and 1, ascend, ...
-    """
+    """Read-only copies of maps of probabilities, if they never fall; the names are for errors."""
     copies = tuple(map_.copy() for map_ in maps)
     for place, map_ in enumerate(copies):
         label = f"{name} {place} of a calibration"

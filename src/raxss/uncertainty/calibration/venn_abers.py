@@ -76,7 +76,7 @@ class VennAbersCalibration:
 
     @property
     def n_classes(self) -> int:
-        """C."""
+        """Number of classes C."""
         return max(len(self.lower), 2)
 
     def __call__(self, posteriors: ArrayLike) -> NDArray[np.float64]:

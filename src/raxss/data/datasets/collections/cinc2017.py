@@ -109,6 +109,5 @@ register_dataset(
         labels=tuple(LETTERS.values()),
         rate=300.0,
         group_by="recording",
-        may_ship=True,
     )
 )

@@ -7,7 +7,7 @@ Its summary is the paper's table, one row a centre.
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pandas as pd
 
 from raxss._core.atomic import json_ready
 from raxss.data.bids import CLINICAL_SHEET, bids_table, plan_bids
-from raxss.data.datasets.dataset import Dataset
+from raxss.data.datasets.dataset import Dataset, Summary
 from raxss.data.datasets.registry import register_dataset
 from raxss.data.plan import CollectionPlan
 
@@ -30,6 +30,12 @@ PAPER = {
 CENTRES = {"JHH": "JHH", "NIH": "NIH", "UMMC": "UMMC", "UMF": "UMH (umf)"}
 INTRACRANIAL = {"ECOG": "ECoG", "SEEG": "sEEG"}
 SOZ = "soz"
+SHOWN = {  # columns of the printed table
+    "soz_patients": "with SOZ",
+    "soz_share": "SOZ share",
+    "rate": "rate (Hz)",
+    "paper": "paper: patients / with SOZ / series / share",
+}
 
 
 class DS003029(Dataset):
@@ -46,11 +52,18 @@ class DS003029(Dataset):
         """The onset zone and the rest, or what the option ``label`` names instead."""
         return (*self.labels, *([options["label"]] if options.get("label") else []))
 
-    def summary(self, folder: Path) -> CentreSummary:
+    def summary(self, folder: Path) -> Summary:
         """The paper's table, from the sidecars and, where it is there, the clinical sheet."""
         if not any(folder.glob("sub-*")):
             raise self.nothing_there()
-        return summarise_centres(bids_table(folder))  # finds the clinical sheet itself
+        table, note = summarise_centres(bids_table(folder))  # finds the clinical sheet itself
+        shown = table.rename(columns=SHOWN)
+        shown["with SOZ"] = ["n/a" if n is None or n != n else f"{n:.0f}" for n in shown["with SOZ"]]
+        shown["SOZ share"] = ["n/a" if share != share else f"{share:.2%}" for share in shown["SOZ share"]]
+        text = "\n".join([shown.to_string(index=False, line_width=None), "", note])
+        return Summary(
+            text, {"centres": [json_ready(row) for row in table.to_dict("records")], "notes": [note]}
+        )
 
 
 register_dataset(
@@ -72,7 +85,6 @@ register_dataset(
         labels=(SOZ, "other"),
         rate=None,  # 250 to 2000 Hz, by centre
         group_by="patient",
-        may_ship=True,
         base="https://s3.amazonaws.com/openneuro.org/ds003029",
         label_file=CLINICAL_SHEET.as_posix(),
         options=tuple(
@@ -85,60 +97,18 @@ register_dataset(
 # The paper's table --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class CentreSummary:
-    """The paper's table, and why a column of it may be empty.
+def summarise_centres(channels: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The paper's table and a note on it, from the rows of `raxss.data.bids.bids_table`.
 
-    Attributes
-    ----------
-    table
-        One row a centre: ``centre, patients, soz_patients, runs, channels, series, soz_share, type, rate,
-        outcomes, paper``. ``channels`` are all that channels.tsv lists; ``series`` are the good intracranial
-        ones. Both are of patients with SOZ labels alone, where it is known who has them.
-    notes
-        Whole sentences.
-    """
-
-    table: pd.DataFrame
-    notes: tuple[str, ...]
-
-    def to_text(self) -> str:
-        """For a terminal."""
-        shown = self.table.rename(
-            columns={
-                "soz_patients": "with SOZ",
-                "soz_share": "SOZ share",
-                "rate": "rate (Hz)",
-                "paper": "paper: patients / with SOZ / series / share",
-            }
-        )
-        shown["with SOZ"] = ["n/a" if n is None or n != n else f"{n:.0f}" for n in shown["with SOZ"]]
-        shown["SOZ share"] = ["n/a" if share != share else f"{share:.2%}" for share in shown["SOZ share"]]
-        return "\n".join([shown.to_string(index=False, line_width=None), "", *self.notes])
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON has it."""
-        rows = [json_ready(row) for row in self.table.to_dict("records")]
-        return {"centres": rows, "notes": list(self.notes)}
-
-
-def summarise_centres(channels: pd.DataFrame) -> CentreSummary:
-    """The paper's table from one row a channel and run, as `raxss.data.bids.bids_table` gives it.
-
-    Examples
-    --------
-    >>> rows = pd.DataFrame({
-    ...     "patient": ["pt01"] * 3, "centre": "NIH", "recording": "run-01", "type": ["ECOG", "ECOG", "MISC"],
-    ...     "status": "good", "rate": 1000.0, "label": ["soz", "other", None], "outcome": "S"})
-    >>> summarise_centres(rows).table[["centre", "patients", "soz_patients", "channels", "series", "soz_share"]]
-      centre  patients  soz_patients  channels  series  soz_share
-    0    NIH         1             1         3       2        0.5
+    One row a centre: ``centre, patients, soz_patients, runs, channels, series, soz_share, type, rate, outcomes,
+    paper``. ``channels`` are all that channels.tsv lists; ``series`` are the good intracranial ones. Both are of
+    patients with SOZ labels alone, where it is known who has them.
     """
     known = bool((channels["label"] == SOZ).any())
     rows = [_centre_row(str(name), part, known) for name, part in channels.groupby("centre", sort=False)]
     order = {name: place for place, name in enumerate(PAPER)}
     rows.sort(key=lambda row: (order.get(row["centre"], len(order)), row["centre"]))
-    return CentreSummary(pd.DataFrame(rows), _notes(known))
+    return pd.DataFrame(rows), _note(known)
 
 
 def _centre_row(centre: str, rows: pd.DataFrame, known: bool) -> dict[str, Any]:
@@ -162,7 +132,7 @@ def _centre_row(centre: str, rows: pd.DataFrame, known: bool) -> dict[str, Any]:
         "type": ", ".join(INTRACRANIAL[item] for item in sorted(intracranial["type"].str.upper().unique())),
         "rate": _span(intracranial["rate"]),
         "outcomes": ", ".join(f"{name} {n}" for name, n in sorted(outcomes.items())),
-        "paper": _paper(shown),
+        "paper": "{} / {} / {} / {:.2%}".format(*PAPER[shown]) if shown in PAPER else "n/a",
     }
 
 
@@ -174,22 +144,15 @@ def _span(rates: pd.Series[float]) -> str:
     return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
-def _paper(centre: str) -> str:
-    if centre not in PAPER:
-        return "n/a"
-    patients, with_soz, series, share = PAPER[centre]
-    return f"{patients} / {with_soz} / {series} / {share:.2%}"
-
-
-def _notes(known: bool) -> tuple[str, ...]:
+def _note(known: bool) -> str:
     counted = (
         "Channels are all that channels.tsv lists, as the paper counts them; series are the good ECoG and sEEG "
         "channels among them, which is what raxss makes series of."
     )
     if known:
-        return (f"{counted} Both are of patients with SOZ labels alone.",)
+        return f"{counted} Both are of patients with SOZ labels alone."
     return (
         f"{counted} Both are of all patients, because who has SOZ labels is not known: they are in "
         f"{CLINICAL_SHEET.as_posix()}, which is not there. To get it: raxss datasets download ds003029 "
-        "--only 'sourcedata/*'",
+        "--only 'sourcedata/*'"
     )

@@ -23,7 +23,6 @@ register_dataset(
         labels=("AF", "normal"),
         rate=RATE,
         group_by="recording",
-        may_ship=True,
         load=load_sample,
         inputs=(FILE,),
     )

@@ -9,15 +9,7 @@ from raxss.data.synthetic import make_motif_series
 
 
 def load_synthetic(n_series: int = 40, *, seed: int = 69421) -> SeriesCollection:
-    """Series of noise, half of them with a motif planted five times and more.
-
-    Only the series; `raxss.data.synthetic.make_motif_series` also says where the motifs are.
-
-    Examples
-    --------
-    >>> load_synthetic(6)
-    SeriesCollection(6 series of ... samples, labels: motif 3, noise 3)
-    """
+    """Series of noise, half of them with a motif planted five times and more (`make_motif_series` says where)."""
     return make_motif_series(n_series, seed=seed).series
 
 
@@ -33,7 +25,6 @@ register_dataset(
         labels=("motif", "noise"),
         rate=100.0,
         group_by="recording",
-        may_ship=True,
         load=load_synthetic,
     )
 )

@@ -110,6 +110,5 @@ register_dataset(
         labels=EXERCISES,
         rate=RATE,
         group_by="patient",
-        may_ship=True,
     )
 )

@@ -43,31 +43,8 @@ def load_sample() -> SeriesCollection:
     )
 
 
-def encode(samples: NDArray[np.int16]) -> NDArray[np.uint8]:
-    """Byte planes that deflate well: ``(n,)`` 16-bit samples -> ``(2, n)`` bytes, low and high.
-
-    An ECG is smooth, so second differences are small; folding the sign into the lowest bit (0, -1, 1, -2 ->
-    0, 1, 2, 3) makes nearly all high bytes 0. Arithmetic wraps at 16 bits and loses nothing.
-
-    Examples
-    --------
-    >>> encode(np.array([3, 5, 7, 6], dtype=np.int16))
-    array([[6, 1, 0, 5],
-           [0, 0, 0, 0]], dtype=uint8)
-    """
-    bends = np.diff(samples, n=2, prepend=np.zeros(2, np.int16)).astype(np.int16)
-    folded = ((bends << 1) ^ (bends >> 15)).view(np.uint16)
-    return np.stack([folded & 0xFF, folded >> 8]).astype(np.uint8)
-
-
 def decode(planes: NDArray[np.uint8]) -> NDArray[np.int16]:
-    """Undo `encode`: ``(2, n)`` bytes -> ``(n,)`` samples.
-
-    Examples
-    --------
-    >>> decode(encode(np.array([3, 5, 7, 6], dtype=np.int16)))
-    array([3, 5, 7, 6], dtype=int16)
-    """
+    """Samples ``(n,)`` of byte planes ``(2, n)``: sign-folded second differences that wrap at 16 bits."""
     folded = planes[0].astype(np.uint16) | (planes[1].astype(np.uint16) << 8)
     bends = ((folded >> 1) ^ -(folded & 1).astype(np.int16).view(np.uint16)).view(np.int16)
     return np.cumsum(np.cumsum(bends, dtype=np.int16), dtype=np.int16)

@@ -2,9 +2,9 @@
 
     .vhdr + .eeg + .vmrk -> problems, or BrainVisionHeader
 
-The header is read with the same rules as by MNE, which decodes. Then it is checked for what MNE does not look at:
-whether its pointers stay in the folder, whether the data is as long as declared, whether flags that MNE ignores
-(byte order, offsets, frequency domain) would change the samples.
+The header is read with the same rules as by MNE. Then it is checked for what MNE does not look at: whether its
+pointers stay in the folder, whether the data is as long as declared, whether flags that are not followed here (byte
+order, offsets, frequency domain) would change the samples.
 Next: reading.py reads samples of what passed.
 """
 
@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+import numpy as np
+
 from raxss.data.confinement import open_confined
 from raxss.data.formats.brainvision.markers import Marker, read_markers
 from raxss.data.formats.fields import (
     Refused,
+    channel_problems,
     described,
     follow,
     header_bytes,
-    inspected,
-    known_units,
-    microvolts_per,
-    name_problems,
     number,
+    problem,
     refuse_many_segments,
     refuse_no_text,
     refuse_rate,
@@ -39,7 +39,7 @@ from raxss.data.problems import Problem
 HEADER_BYTES = 2**20  # that a header may have; real ones have some thousand
 MOST_CHANNELS = 4096
 MAGIC = re.compile(rb"Brain ?Vision( Core| V-Amp)? Data( Exchange)? Header File,? Version (\d+)\.\d+")
-SAMPLE_BYTES = {"INT_16": 2, "INT_32": 4, "IEEE_FLOAT_32": 4}
+SAMPLE_TYPES = {"INT_16": "<i2", "INT_32": "<i4", "IEEE_FLOAT_32": "<f4"}
 ORIENTATIONS = ("MULTIPLEXED", "VECTORIZED")
 CODEPAGES = re.compile(
     r"utf-?8|us-ascii|ascii|ansi|latin-?1|iso-?8859-\d{1,2}|(cp|windows-?)125\d", re.IGNORECASE
@@ -79,39 +79,33 @@ class BrainVisionHeader:
     segment_seconds: tuple[float, ...] = (0.0,)
 
 
-def examine(path: Path, root: Path) -> tuple[BrainVisionHeader | None, list[Problem]]:
-    """The header of a recording, given by its .vhdr file, and what is wrong with it; no header if it is refused."""
-
-    def look(problems: list[Problem]) -> BrainVisionHeader:
-        sections = _sections_of(_text_of(path, root, problems))
-        common = _common_infos(sections)
-        n_channels, rate, orientation = _layout(common)
-        binary_format = _binary_format(common, sections.get("Binary Infos", {}))
-        names, resolutions, units = _channel_infos(sections.get("Channel Infos", {}), n_channels, problems)
-        data_file = _data_file(common, path, root)
-        frame_bytes = n_channels * SAMPLE_BYTES[binary_format]
-        n_samples = _n_samples(data_file, frame_bytes, orientation, common, problems)
-        marker_file = _marker_file(common, path, root, problems)
-        markers = (
-            [] if marker_file is None else read_markers(marker_file, root, data_file, n_samples, problems)
-        )
-        starts, seconds = _segments_of(markers, n_samples, rate, common, problems)
-        return BrainVisionHeader(
-            data_file=data_file,
-            marker_file=marker_file,
-            n_channels=n_channels,
-            rate=rate,
-            binary_format=binary_format,
-            orientation=orientation,
-            names=names,
-            resolutions=resolutions,
-            units=units,
-            n_samples=n_samples,
-            segment_starts=starts,
-            segment_seconds=seconds,
-        )
-
-    return inspected(path, look)
+def examine(path: Path, root: Path, problems: list[Problem]) -> BrainVisionHeader:
+    """The header of a recording, given by its .vhdr file; what is wrong is added to ``problems``."""
+    sections = _sections_of(_text_of(path, root, problems))
+    common = _common_infos(sections)
+    n_channels, rate, orientation = _layout(common)
+    binary_format = _binary_format(common, sections.get("Binary Infos", {}))
+    names, resolutions, units = _channel_infos(sections.get("Channel Infos", {}), n_channels, problems)
+    data_file = _data_file(common, path, root)
+    frame_bytes = n_channels * np.dtype(SAMPLE_TYPES[binary_format]).itemsize
+    n_samples = _n_samples(data_file, frame_bytes, orientation, common, problems)
+    marker_file = _marker_file(common, path, root, problems)
+    markers = [] if marker_file is None else read_markers(marker_file, root, data_file, n_samples, problems)
+    starts, seconds = _segments_of(markers, n_samples, rate, common, problems)
+    return BrainVisionHeader(
+        data_file=data_file,
+        marker_file=marker_file,
+        n_channels=n_channels,
+        rate=rate,
+        binary_format=binary_format,
+        orientation=orientation,
+        names=names,
+        resolutions=resolutions,
+        units=units,
+        n_samples=n_samples,
+        segment_starts=starts,
+        segment_seconds=seconds,
+    )
 
 
 def _text_of(path: Path, root: Path, problems: list[Problem]) -> str:
@@ -120,23 +114,15 @@ def _text_of(path: Path, root: Path, problems: list[Problem]) -> str:
     first, _, content_below = content.partition(b"\n")
     magic = MAGIC.search(first[:200])
     if magic is None:
-        raise Refused(
-            "not-this-format",
-            "the first line is not that of a BrainVision header ('Brain Vision Data Exchange Header File Version "
-            "1.0'). Check which program wrote the file.",
-        )
+        needed = "'Brain Vision Data Exchange Header File Version 1.0'"
+        raise Refused("not-this-format", f"the first line is not that of a BrainVision header ({needed})")
     if magic[3] not in (b"1", b"2"):
-        raise Refused(
-            "not-supported",
-            f"the header is of version {described(magic[3].decode())}; 1 and 2 are supported. "
-            "Export it as version 2.",
-        )
+        found = f"the header is of version {described(magic[3].decode())}"
+        raise Refused("not-supported", f"{found}; 1 and 2 are supported. Export it as version 2.")
     refuse_no_text(content, HEADER_BYTES)
     codepage = re.search(r"Codepage=(.+)", content_below.decode("ascii", "ignore"))
     encoding = codepage[1].strip() if codepage else "utf-8"
-    unknown = Refused(
-        "header-damaged", "Codepage is not one that is known; UTF-8 is needed. Correct the header."
-    )
+    unknown = Refused("header-damaged", "Codepage is not one that is known; UTF-8 is needed")
     if not CODEPAGES.fullmatch(encoding):
         raise unknown
     encoding = "cp1252" if encoding.upper() == "ANSI" else encoding
@@ -162,14 +148,11 @@ def _sections_of(text: str) -> Mapping[str, Fields]:
     except configparser.Error as error:
         line = getattr(error, "lineno", None)
         where = f"in line {line + 1} " if isinstance(line, int) else ""
-        raise Refused(
-            "header-damaged",
-            f"the header cannot be understood {where}({_kind_of(error)}); sections of lines 'Field=value' are "
-            "needed. Copy or export it again.",
-        ) from None
+        found = f"the header cannot be understood {where}({_kind_of(error)})"
+        raise Refused("header-damaged", f"{found}; sections of lines 'Field=value' are needed") from None
     if "Common infos" in sections:  # NeurOne writes it so, and MNE knows
         if "Common Infos" in sections:
-            raise Refused("header-damaged", "the header has two sections of common infos; one is needed.")
+            raise Refused("header-damaged", "the header has two sections of common infos; one is needed")
         sections["Common Infos"] = sections.pop("Common infos")
     return sections
 
@@ -187,7 +170,7 @@ def _kind_of(error: configparser.Error) -> str:
 def _common_infos(sections: Mapping[str, Fields]) -> Fields:
     if "Common Infos" not in sections:
         raise Refused(
-            "header-damaged", "the header has no section [Common Infos]; it is cut off or not a header."
+            "header-damaged", "the header has no section [Common Infos]; it is cut off or no header"
         )
     common = sections["Common Infos"]
     data_type = common.get("datatype", "").strip()
@@ -205,61 +188,45 @@ def _layout(common: Fields) -> tuple[int, float, str]:
     """Number of channels, rate, and orientation."""
     n_channels = whole(_needed(common, "NumberOfChannels"))
     if not n_channels or n_channels > MOST_CHANNELS:
-        raise Refused(
-            "header-damaged",
-            f"NumberOfChannels is {described(common['numberofchannels'])}; a whole number from 1 to "
-            f"{MOST_CHANNELS} is needed. Export the recording again.",
-        )
+        found = f"NumberOfChannels is {described(common['numberofchannels'])}"
+        raise Refused("header-damaged", f"{found}; a whole number from 1 to {MOST_CHANNELS} is needed")
     interval = number(_needed(common, "SamplingInterval"))
     rate = 1e6 / interval if interval else None
     refuse_rate(rate, f"a SamplingInterval of {described(common['samplinginterval'])} microseconds")
     assert rate is not None
     orientation = _needed(common, "DataOrientation")
     if orientation not in ORIENTATIONS:
-        raise Refused(
-            "header-damaged",
-            f"DataOrientation is neither {' nor '.join(ORIENTATIONS)}. Correct the header, or export it again.",
-        )
+        raise Refused("header-damaged", f"DataOrientation is neither {' nor '.join(ORIENTATIONS)}")
     return n_channels, rate, orientation
 
 
 def _needed(common: Fields, field: str) -> str:
     if field.lower() not in common:
-        raise Refused("header-damaged", f"[Common Infos] has no {field}, which is needed. Export it again.")
+        raise Refused("header-damaged", f"[Common Infos] has no {field}, which is needed")
     return common[field.lower()]
 
 
 def _binary_format(common: Fields, binary: Fields) -> str:
     data_format = _needed(common, "DataFormat")
     if data_format == "ASCII":
-        raise Refused(
-            "not-supported",
-            "DataFormat is ASCII, whose decimal signs and columns are ambiguous. Export the "
-            "recording as BINARY.",
-        )
+        found = "DataFormat is ASCII, whose decimal signs and columns are ambiguous"
+        raise Refused("not-supported", f"{found}. Export the recording as BINARY.")
     if data_format != "BINARY":
-        raise Refused("header-damaged", "DataFormat is neither BINARY nor ASCII; BINARY is needed.")
+        raise Refused("header-damaged", "DataFormat is neither BINARY nor ASCII; BINARY is needed")
     binary_format = binary.get("binaryformat", "")
-    if binary_format not in SAMPLE_BYTES:
-        code = (
-            "not-supported" if re.fullmatch(r"U?INT_\d+|IEEE_FLOAT_\d+", binary_format) else "header-damaged"
-        )
-        raise Refused(
-            code,
-            f"BinaryFormat is {binary_format if code == 'not-supported' else 'not one that is known'}; one of "
-            f"{', '.join(SAMPLE_BYTES)} is needed.",
-        )
+    if binary_format not in SAMPLE_TYPES:
+        is_known = re.fullmatch(r"U?INT_\d+|IEEE_FLOAT_\d+", binary_format) is not None
+        found = binary_format if is_known else "not one that is known"
+        needed = f"one of {', '.join(SAMPLE_TYPES)} is needed"
+        raise Refused("not-supported" if is_known else "header-damaged", f"BinaryFormat is {found}; {needed}")
     if binary.get("usebigendianorder", "NO").strip().upper() not in ("", "NO", "0", "FALSE"):
         raise Refused(
-            "not-supported", "UseBigEndianOrder is set, and MNE would swap no bytes. Export it without."
+            "not-supported", "UseBigEndianOrder is set; little-endian is needed. Export it without."
         )
     for field in OFFSETS:
         if whole(binary.get(field, "0") or "0") != 0:
-            raise Refused(
-                "not-supported",
-                f"[Binary Infos] has {field} = {described(binary[field])}, which MNE would not skip; 0 is needed. "
-                "Export the recording again.",
-            )
+            found = f"[Binary Infos] has {field} = {described(binary[field])}"
+            raise Refused("not-supported", f"{found}, which is not skipped; 0 is needed")
     return binary_format
 
 
@@ -271,69 +238,42 @@ def _channel_infos(
     for key, value in infos.items():
         match = CHANNEL_KEY.fullmatch(key)
         if match is None:
-            raise Refused(
-                "header-damaged", "[Channel Infos] has a field that is not Ch1, Ch2, ... Correct the header."
-            )
+            raise Refused("header-damaged", "[Channel Infos] has a field that is not Ch1, Ch2 and so on")
         lines[int(match[1])] = value
     if len(lines) != len(infos) or sorted(lines) != list(range(1, n_channels + 1)):
         raise Refused(
             "header-damaged",
             f"NumberOfChannels is {n_channels}, and [Channel Infos] has {len(infos)} lines, which are not Ch1 to "
-            f"Ch{n_channels}, each once; which samples belong to which channel is not certain. Export it again.",
+            f"Ch{n_channels}, each once; which samples belong to which channel is not certain",
         )
     names, resolutions, units = [], [], []
     for position in range(1, n_channels + 1):
         if "\n" in lines[position]:
-            raise Refused(
-                "header-damaged", f"Ch{position} runs over several lines. Export the recording again."
-            )
+            raise Refused("header-damaged", f"Ch{position} runs over several lines; one is needed")
         fields = [*lines[position].split(","), ""]
         if len(fields) < 4:
-            raise Refused(
-                "header-damaged",
-                f"Ch{position} lacks fields: name, reference, resolution and unit are needed.",
-            )
+            needed = "name, reference, resolution and unit are needed"
+            raise Refused("header-damaged", f"Ch{position} lacks fields; {needed}")
         resolution = number(fields[2]) if fields[2].strip() else 1.0
         if resolution is None or not 1e-15 <= resolution <= 1e15:
-            raise Refused(
-                "bad-range",
-                f"Ch{position} has the resolution {described(fields[2])}; a number above 0, or nothing for 1, is "
-                "needed. Correct the header.",
-            )
+            found = f"Ch{position} has the resolution {described(fields[2])}"
+            raise Refused("bad-range", f"{found}; a number above 0, or nothing for 1, is needed")
         names.append(fields[0].replace(r"\1", ","))
         resolutions.append(resolution)
         units.append(fields[3].replace("\xc2", "") if fields[3].isprintable() else "?")
-    problems += _unit_problems(units)
-    problems += name_problems(names)
+    problems += channel_problems(names, units, blank="They are in microvolts, as the format has it.")
     return tuple(names), tuple(resolutions), tuple(units)
 
 
-def _unit_problems(units: list[str]) -> Iterator[Problem]:
-    if n_blank := sum(not unit.strip() for unit in units):
-        message = (
-            f"{n_blank} of {len(units)} channels have no unit; they are in microvolts, as the format has it."
-        )
-        yield Problem("blank-unit", message)
-    if others := {unit for unit in units if unit.strip() and microvolts_per(unit) is None}:
-        message = f"units that are no voltage: {known_units(others)}"
-        yield Problem("unknown-unit", f"{message}; the samples of such channels are taken as stored.")
-
-
 def _data_file(common: Fields, path: Path, root: Path) -> Path:
-    found = follow(_with_base_name(_needed(common, "DataFile"), path), path.parent, root, "DataFile")
-    with open_confined(found, root) as file:
+    name = _with_base_name(_needed(common, "DataFile"), path)
+    found_file = follow(name, path.parent, root, "DataFile")
+    with open_confined(found_file, root) as file:
         is_text = re.match(rb"(\xef\xbb\xbf)?Brain ?Vision", file.read(32)) is not None
-    if is_text or found.suffix.lower() in NOT_DATA or found.samefile(path):
-        raise Refused(
-            "header-damaged",
-            "DataFile names a header, a marker file or a file of another format, not the file with the samples. "
-            "Write the name of the .eeg file into the header.",
-        )
-    if len(str(found.resolve()).splitlines()) > 1:
-        raise Refused(
-            "not-supported", "a folder above the data file has a line break in its name. Rename the folder."
-        )
-    return found
+    if is_text or found_file.suffix.lower() in NOT_DATA or found_file.samefile(path):
+        found = "DataFile names a header, a marker file or a file of another format, not the samples"
+        raise Refused("header-damaged", f"{found}. Write the name of the .eeg file into the header.")
+    return found_file
 
 
 def _with_base_name(name: str, path: Path) -> str:
@@ -350,29 +290,23 @@ def _n_samples(
     declared_text = common.get("datapoints", "").strip()
     declared = whole(declared_text)
     if declared_text and declared is None:
-        raise Refused(
-            "header-damaged", f"DataPoints is {described(declared_text)}; a whole number is needed."
-        )
+        raise Refused("header-damaged", f"DataPoints is {described(declared_text)}; a whole number is needed")
     if n_samples == 0:
-        raise Refused(
-            "no-data",
-            f"the data file has {size:,} bytes, and one sample of all channels {frame_bytes:,}. Copy it again.",
-        )
+        found = f"the data file has {size:,} bytes"
+        raise Refused("no-data", f"{found}, and one sample of all channels {frame_bytes:,}")
     if orientation == "VECTORIZED" and (n_samples != declared if declared_text else rest):
         raise Refused(
             "data-missing",
-            f"the data file has {size:,} bytes, {n_samples:,} samples a channel and {rest} bytes, where DataPoints "
-            f"is {declared_text or 'not given'}; as one channel is stored after the other, none is where it should "
-            "be. Copy the file again.",
+            f"the data file has {size:,} bytes, {n_samples:,} samples a channel and {rest} more, and DataPoints is "
+            f"{declared_text or 'not given'}; one channel is stored after the other, so none is where it should be",
         )
     if orientation == "VECTORIZED" and not declared_text:
         # A file that was cut still divides by the number of channels as often as not, and every channel but the
         # first would begin within the one before.
         raise Refused(
             "not-supported",
-            "DataOrientation is VECTORIZED, one channel after the other, and the header has no DataPoints, so "
-            f"where each channel begins can only be guessed from the size. If {n_samples:,} samples a channel are "
-            f"all that were recorded, write DataPoints={n_samples} into [Common Infos]; or export it again.",
+            "DataOrientation is VECTORIZED and the header has no DataPoints, so where each channel begins is not "
+            f"certain. If all is there, write DataPoints={n_samples} into [Common Infos]; or export it again.",
         )
     problems += _length_problems(declared, n_samples, rest, frame_bytes, orientation)
     return n_samples
@@ -383,10 +317,10 @@ def _length_problems(
 ) -> Iterator[Problem]:
     message = f"DataPoints is {declared or 0:,}, and the data file has {n_samples:,} samples a channel"
     if declared and declared > n_samples:
-        yield Problem("data-truncated", f"{message}; these are read. Copy the file again.")
+        yield problem("data-truncated", f"{message}; these are read")
     elif rest and orientation == "MULTIPLEXED":
         end = f"the data file ends {rest} bytes after its last whole frame, and a frame has {frame_bytes}"
-        yield Problem("data-truncated", f"{end}; what is whole is read. Copy the file again.")
+        yield problem("data-truncated", f"{end}; what is whole is read")
     elif rest:
         yield Problem("data-longer", f"the data file has {rest} bytes too many, which are not read.")
     if declared is not None and declared < n_samples:
@@ -408,10 +342,8 @@ def _marker_file(common: Fields, path: Path, root: Path, problems: list[Problem]
             problems.append(Problem("header-inconsistent", message))
         return found
     if named:
-        message = (
-            "the marker file is missing; whether the recording has gaps is not known. Copy the .vmrk file"
-        )
-        problems.append(Problem("sidecar-missing", f"{message} beside it, and let MarkerFile name it."))
+        message = "the marker file is missing; whether the recording has gaps is not known"
+        problems.append(Problem("sidecar-missing", f"{message}. Copy the .vmrk file beside the header."))
     return None
 
 
@@ -434,13 +366,13 @@ def _segments_of(
     seconds, n_unknown, n_early = _times_of(starts, dates, rate)
     if len(starts) > 1:
         message = (
-            f"the recording was interrupted {len(starts) - 1} times; each stretch in between is a segment."
+            f"the recording was interrupted {len(starts) - 1} times; each stretch in between is a segment"
         )
         if n_unknown:
             message += (
-                f" When {n_unknown} of them began is not known; they are taken to follow the one before."
+                f". When {n_unknown} of them began is not known; they are taken to follow the one before"
             )
-        problems.append(Problem("gaps", message))
+        problems.append(Problem("gaps", f"{message}."))
     if n_early:
         message = f"by the dates of their markers {n_early} segments begin before the one before is over"
         problems.append(Problem("header-inconsistent", f"{message}; these dates are not used."))
@@ -454,27 +386,22 @@ def _samples_in_a_segment(
     kind, text = (common.get(field, "").strip() for field in ("segmentationtype", "segmentdatapoints"))
     every = whole(text)
     if kind.upper() not in ("", *SEGMENTATIONS) or (text and every is None):
-        raise Refused(
-            "header-damaged",
-            f"SegmentationType is none of {', '.join(SEGMENTATIONS)}, or SegmentDataPoints is no whole number "
-            f"({described(text)}); where epochs begin is not certain. Correct the header, or export it again.",
+        found = (
+            f"SegmentationType is none of {', '.join(SEGMENTATIONS)}, or SegmentDataPoints is no whole number"
         )
+        raise Refused("header-damaged", f"{found} ({described(text)}); where epochs begin is not certain")
     is_cut = kind.upper() not in ("", "NOTSEGMENTED")
     if not is_cut and every and every != n_samples:
         message = f"SegmentDataPoints is {every:,}, and SegmentationType does not say that there are segments"
         problems.append(Problem("header-inconsistent", f"{message}; the recording is read in one piece."))
     if is_cut and not every and not is_marked:
-        message = (
+        found = (
             "SegmentationType says that there are segments, and neither SegmentDataPoints nor markers where"
         )
-        raise Refused(
-            "header-damaged", f"{message}. Add SegmentDataPoints to the header, or export it again."
-        )
+        raise Refused("header-damaged", f"{found}. Add SegmentDataPoints to the header, or export it again.")
     if is_cut and every and n_samples % every:
-        message = (
-            f"segments have {every:,} samples, and the last one {n_samples % every:,}; it is read as it is"
-        )
-        problems.append(Problem("data-truncated", f"{message}. Copy the file again."))
+        found = f"segments have {every:,} samples, and the last one {n_samples % every:,}"
+        problems.append(problem("data-truncated", f"{found}; it is read as it is"))
     return every if is_cut and every else None
 
 

@@ -42,23 +42,12 @@ class Marker:
 def read_markers(
     marker_file: Path, root: Path, data_file: Path, n_samples: int, problems: list[Problem]
 ) -> list[Marker]:
-    """Every marker of a file, none left out; a file that may be damaged is refused.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "a.vmrk"
-    >>> first = "Brain Vision Data Exchange Marker File, Version 1.0"
-    >>> lines = [first, "[Common Infos]", "DataFile=a.eeg", "[Marker Infos]", "Mk1=New Segment,,1,1,0", ""]
-    >>> _ = path.write_text("\\n".join(lines))
-    >>> read_markers(path, path.parent, path.with_suffix(".eeg"), 100, [])
-    [Marker(position=1, begins_segment=True, date=None)]
-    """
+    """Every marker of a file, none left out; a file that may be damaged is refused."""
     text = _text_of(marker_file, root)
     lines = LINE_ENDS.split(text)
     if MAGIC.search(lines[0][:200]) is None:
-        raise _damaged(
-            "the first line of the marker file is not that of one ('Brain Vision Data Exchange Marker File, "
-            "Version 1.0')"
-        )
+        needed = "'Brain Vision Data Exchange Marker File, Version 1.0'"
+        raise _damaged(f"the first line of the marker file is not that of one ({needed})")
     markers: list[Marker] = []
     numbers: list[int] = []
     names: list[str] = []
@@ -84,10 +73,8 @@ def read_markers(
                 not marker.begins_segment and len(fields) > 5 and _date_of(fields[5]) is not None
             )
     if sections.count("marker infos") != 1:
-        raise _damaged(
-            f"the marker file has {sections.count('marker infos')} sections [Marker Infos]; 1 is needed, so it is "
-            "cut off or damaged"
-        )
+        count = f"{sections.count('marker infos')} sections [Marker Infos]"
+        raise _damaged(f"the marker file has {count}; 1 is needed, so it is cut off or damaged")
     problems += _problems_of_markers(numbers, n_dated_others, n_bad_dates, ends=text.endswith(("\n", "\r")))
     problems += _problems_of_name(names, marker_file, data_file)
     if n_outside := sum(not 1 <= marker.position <= n_samples for marker in markers):
@@ -105,9 +92,7 @@ def _text_of(marker_file: Path, root: Path) -> str:
     if not content.strip():
         raise _damaged(f"the marker file is empty ({len(content):,} bytes)")
     if b"\0" in content:
-        raise _damaged(
-            "the marker file has NUL bytes; text in UTF-8 or Latin-1 is needed, not UTF-16 or binary"
-        )
+        raise _damaged("the marker file has NUL bytes; text in UTF-8 or Latin-1 is needed")
     return content.decode("latin-1")
 
 
@@ -127,10 +112,8 @@ def _marker_of(place: int, fields: Sequence[str]) -> tuple[Marker, bool]:
     """A marker, and whether it has a date that cannot be understood."""
     position = signed(fields[2]) if len(fields) >= 4 else None
     if position is None:
-        raise _damaged(
-            f"the marker in line {place} of the marker file cannot be understood: type, description, position and "
-            "length, separated by commas, are needed"
-        )
+        found = f"the marker in line {place} of the marker file cannot be understood"
+        raise _damaged(f"{found}; type, description, position and length, separated by commas, are needed")
     begins = fields[0].strip().casefold() == "new segment"
     text = fields[-1].strip() if begins and len(fields) > 4 else ""
     date = _date_of(text)
@@ -154,17 +137,13 @@ def _problems_of_markers(
     if not numbers:
         faults.append("it has no marker at all")
     elif list(numbers) != list(range(1, len(numbers) + 1)):
-        faults.append(
-            f"its {len(numbers)} markers are not numbered 1 to {len(numbers)}, each once and in order"
-        )
+        faults.append(f"its {len(numbers)} markers are not numbered in order, each once")
     if not ends:
         faults.append("its last line does not end")
     if n_bad_dates:
         faults.append(f"{n_bad_dates} markers of new segments have a date that cannot be understood")
     if n_dated_others:
-        faults.append(
-            f"{n_dated_others} markers have a date, as only new segments do, and are of another type"
-        )
+        faults.append(f"{n_dated_others} markers of other types have a date, as only new segments do")
     if faults:
         message = f"the marker file may be incomplete: {'; '.join(faults)}. Gaps may be missing"
         yield Problem("markers-doubtful", f"{message}; compare it with the original.")
@@ -174,9 +153,7 @@ def _problems_of_name(names: Sequence[str], marker_file: Path, data_file: Path) 
     """Whether the marker file is that of this data file, by the name in it."""
     named = {PureWindowsPath(name.replace("$b", marker_file.stem)).name.casefold() for name in names if name}
     if named and named != {data_file.name.casefold()}:
-        yield Problem(
-            "markers-doubtful",
-            "the marker file says that it belongs to a data file of another name than the header does (names are "
-            "not shown here); its markers are used. If the files were only renamed, correct DataFile in the .vmrk "
-            "file.",
+        message = (
+            "the marker file names another data file than the header (not shown here); its markers are used"
         )
+        yield Problem("markers-doubtful", f"{message}. If files were only renamed, correct DataFile in it.")

@@ -11,26 +11,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import accumulate
 from typing import BinaryIO, Literal
 
 import numpy as np
 
 from raxss.data.formats.fields import (
-    MAX_RATE,
-    MIN_RATE,
     Refused,
+    channel_problems,
     described,
-    known_units,
-    microvolts_per,
-    refuse_many_rates,
+    named_channels,
+    problem,
+    rate_problems,
+    signed,
 )
 from raxss.data.problems import Problem, refusals
-from raxss.errors import join_names
 
 FIXED_BYTES = 256  # of the header, and as many again for each signal
 # name, width
@@ -60,14 +57,15 @@ SIGNAL_FIELDS = (
     ("reserved of a signal", 32),
 )
 FAMILIES = {b"0       ": "EDF", b"\xffBIOSEMI": "BDF"}
+SAMPLE_BYTES: dict[str, Literal[2, 3]] = {"EDF": 2, "BDF": 3}
+
+Fields = dict[str, list[bytes]]  # name -> one entry, or one a signal
 # A reader that brings all signals to the highest rate takes this many bytes per byte of the file. Polysomnographies
 # with one fast and many slow signals reach about 100; hostile headers thousands.
 MAX_EXPANSION = 200
 ALWAYS_ALLOWED = 2**28  # bytes; anything that small may expand as it likes
 MAX_PHYSICAL = 1e20  # in any unit; times gain and 1e6 (volts to microvolts) it still is a float32
-N_NAMED = 10  # channels that a message names one by one
 _PRINTABLE = re.compile(rb"[ -~]*")
-_INTEGER = re.compile(rb"[+-]?[0-9]+")
 _DECIMAL = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -79,9 +77,21 @@ class EdfSignal:
     unit: str
     physical_min: float
     physical_max: float
+    digital_min: int
+    digital_max: int
     n_samples: int  # in one record
     offset: int  # bytes from the start of a record to its first sample of this signal
     is_annotations: bool  # times and texts rather than samples
+
+    @property
+    def gain(self) -> float:
+        """Physical units a step of the converter."""
+        return (self.physical_max - self.physical_min) / (self.digital_max - self.digital_min)
+
+    @property
+    def shift(self) -> float:
+        """What is added to a stored integer before it is multiplied by the gain."""
+        return self.physical_max / self.gain - self.digital_max
 
 
 @dataclass(frozen=True)
@@ -90,7 +100,6 @@ class EdfHeader:
 
     kind: str  # EDF, BDF, EDF+C, BDF+C: continuous; EDF+D, BDF+D: may have gaps
     n_records: int  # whole ones that can be read: declared and really there
-    n_records_declared: int  # -1: the header says that it does not know
     record_seconds: float
     sample_bytes: Literal[2, 3]
     data_offset: int
@@ -120,21 +129,15 @@ def parse_header(file: BinaryIO, size: int, suffix: str, problems: list[Problem]
     fields = _cut(fixed, FILE_FIELDS, 1)
     n_signals = _n_signals(fields, size)
     if not _is_start(fields["start date"][0] + fields["start time"][0]):
-        problems.append(
-            Problem(
-                "header-inconsistent",
-                "the header has a date or time of start that cannot be (not shown here). Times are counted from "
-                "the start of the recording, so nothing depends on it.",
-            )
-        )
+        message = "the header has a date or time of start that cannot be (not shown here); it is not used."
+        problems.append(Problem("header-inconsistent", message))
     per_signal = _cut(file.read(FIXED_BYTES * n_signals), SIGNAL_FIELDS, n_signals)
-    signals = SignalHeaders(family, per_signal)
-    problems += signals.problems()
+    signals = _signals(per_signal, family, problems)
     problems += _text_problems({**fields, **per_signal})
     if refusals(problems):
         return None
-    header = _sized(fields, signals, size, problems)
-    problems += _rate_problems(header)
+    header = _sized(fields, signals, family, size, problems)
+    problems += rate_problems(header.rate(signal) for signal in header.data_signals)
     _refuse_expansion(header, size)
     return header
 
@@ -142,49 +145,39 @@ def parse_header(file: BinaryIO, size: int, suffix: str, problems: list[Problem]
 def _family_of(fixed: bytes, size: int, suffix: str) -> str:
     """EDF or BDF, by the first bytes, which must agree with the suffix of the name."""
     if size == 0:
-        raise Refused("no-data", "the file is empty. Copy or export it again.")
+        raise Refused("no-data", "the file is empty")
     family = FAMILIES.get(fixed[:8])
     if family is None and len(fixed) >= 8:
-        raise Refused(
-            "not-this-format",
-            "the file does not begin as EDF ('0' and seven spaces) or BDF (255 and 'BIOSEMI') does, so it is "
-            "something else or damaged. Copy or export it again.",
-        )
+        begins = "the file does not begin as EDF ('0' and seven spaces) or BDF (255 and 'BIOSEMI') does"
+        raise Refused("not-this-format", f"{begins}: it is something else or damaged")
     if family is None or len(fixed) < FIXED_BYTES:
-        raise Refused(
-            "header-damaged",
-            f"the file has {size} bytes, and the header alone of an EDF file has {FIXED_BYTES}; it was cut off. "
-            "Copy it again.",
-        )
+        found = f"the file has {size} bytes, and the header alone of an EDF file {FIXED_BYTES}"
+        raise Refused("header-damaged", f"{found}; it was cut off")
     if suffix in (".edf", ".bdf") and suffix != f".{family.lower()}":
-        raise Refused(
-            "not-this-format",
-            f"the file is named {suffix} and its content is {family}. Rename it to .{family.lower()}.",
-        )
+        found = f"the file is named {suffix} and its content is {family}"
+        raise Refused("not-this-format", f"{found}. Rename it to .{family.lower()}.")
     return family
 
 
-def _n_signals(fields: dict[str, list[bytes]], size: int) -> int:
+def _n_signals(fields: Fields, size: int) -> int:
     """The number of signals, which says how long the header is, before more of it is read."""
     n_signals = integer_of(fields["number of signals"][0])
     if n_signals is None or n_signals < 0:
         raise _damaged("number of signals", fields, "a whole number from 1 on")
     if n_signals == 0:
-        raise Refused("no-data", "the header declares 0 signals, so there is nothing to read.")
+        raise Refused("no-data", "the header declares 0 signals, so there is nothing to read")
     needed = FIXED_BYTES * (n_signals + 1)
     if integer_of(fields["size of the header"][0]) != needed:
-        wanted = f"{needed}, that is 256 and 256 for each of {n_signals} signals"
-        raise _damaged("size of the header", fields, wanted)
-    if size < needed:
-        raise Refused(
-            "header-damaged",
-            f"the header declares {n_signals} signals, for which it has {needed} bytes, and the file has {size}; "
-            "it was cut off or the number is wrong. Copy or export it again.",
+        raise _damaged(
+            "size of the header", fields, f"{needed}, 256 and 256 for each of {n_signals} signals,"
         )
+    if size < needed:
+        found = f"the header declares {n_signals} signals, which take {needed} bytes, and the file has {size}"
+        raise Refused("header-damaged", f"{found}; it was cut off or the number is wrong")
     return n_signals
 
 
-def _text_problems(fields: dict[str, list[bytes]]) -> Iterator[Problem]:
+def _text_problems(fields: Fields) -> Iterator[Problem]:
     """Fields with bytes that are not printable ASCII, by name alone: some of them hold people."""
     names = [
         name
@@ -192,15 +185,12 @@ def _text_problems(fields: dict[str, list[bytes]]) -> Iterator[Problem]:
         if name != "version" and not _PRINTABLE.fullmatch(b"".join(values))
     ]
     if names:
-        yield Problem(
-            "non-ascii",
-            f"the header has characters that are not printable ASCII in: {', '.join(names)}. They are read as "
-            "UTF-8 or Latin-1; a name may look odd.",
-        )
+        message = f"the header has characters that are not printable ASCII in: {', '.join(names)}"
+        yield Problem("non-ascii", f"{message}. They are read as UTF-8 or Latin-1; a name may look odd.")
 
 
 def _sized(
-    fields: dict[str, list[bytes]], signals: SignalHeaders, size: int, problems: list[Problem]
+    fields: Fields, signals: tuple[EdfSignal, ...], family: str, size: int, problems: list[Problem]
 ) -> EdfHeader:
     """Compare the number and duration of records with the file's size."""
     declared = integer_of(fields["number of records"][0])
@@ -209,92 +199,64 @@ def _sized(
         raise _damaged("number of records", fields, "a whole number from 1 on, or -1")
     if seconds is None:
         raise _damaged("duration of a record", fields, "a number of seconds")
-    kind = _kind_of(fields["reserved"][0], signals, problems)
+    kind = _kind_of(fields["reserved"][0], family, signals, problems)
     if not (math.isfinite(seconds) and seconds > 0):
-        raise Refused(
-            "bad-rate",
-            f"the header says that a record lasts {seconds:g} s; a finite time above 0 is needed to know the rate. "
-            "Export it again.",
-        )
-    sample_bytes: Literal[2, 3] = 3 if signals.family == "BDF" else 2
-    built = signals.build(sample_bytes)
-    header_bytes = FIXED_BYTES * (len(built) + 1)
-    record_bytes = sample_bytes * sum(signal.n_samples for signal in built)
-    present, rest = divmod(size - header_bytes, record_bytes)
+        found = f"the header says that a record lasts {seconds:g} s"
+        raise Refused("bad-rate", f"{found}; a finite time above 0 is needed to know the rate")
+    data_offset = FIXED_BYTES * (len(signals) + 1)
+    record_bytes = SAMPLE_BYTES[family] * sum(signal.n_samples for signal in signals)
+    present, rest = divmod(size - data_offset, record_bytes)
     readable = present if declared == -1 else min(declared, present)
-    header = EdfHeader(kind, readable, declared, seconds, sample_bytes, header_bytes, built)
-    problems += _length_problems(header, present, rest)
-    return header
+    problems += _length_problems(declared, present, readable, rest, record_bytes)
+    return EdfHeader(kind, readable, seconds, SAMPLE_BYTES[family], data_offset, signals)
 
 
-def _length_problems(header: EdfHeader, present: int, rest: int) -> Iterator[Problem]:
-    declared, size = header.n_records_declared, header.record_bytes
-    if header.n_records == 0:
-        found = "declares 0 records" if declared == 0 else f"has {rest} bytes of data and a record has {size}"
-        raise Refused("no-data", f"the file {found}, so no record can be read. Copy or export it again.")
+def _length_problems(
+    declared: int, present: int, readable: int, rest: int, record_bytes: int
+) -> Iterator[Problem]:
+    if readable == 0:
+        found = "declares 0 records"
+        if declared:
+            found = f"has {rest} bytes of data and a record has {record_bytes}"
+        raise Refused("no-data", f"the file {found}, so no record can be read")
     if declared == -1:
+        message = "the header does not say how many records there are (-1: the recorder was stopped early)"
         yield Problem(
-            "header-inconsistent",
-            "the header does not say how many records there are (-1), as a recorder leaves it that was stopped "
-            f"early; by the file's size there are {present}, which are read.",
+            "header-inconsistent", f"{message}; by the file's size there are {present}, which are read."
         )
     if declared > present:
-        yield Problem(
-            "data-truncated",
-            f"the header declares {declared} records and the file has {present} whole ones; those are read. Copy "
-            "it again if the rest should be there.",
+        message = (
+            f"the header declares {declared} records and the file has {present} whole ones, which are read"
         )
+        yield problem("data-truncated", message)
     elif rest or 0 <= declared < present:
-        extra = (present - header.n_records) * size + rest
+        extra = (present - readable) * record_bytes + rest
         which = "fit" if declared == -1 else "the header declares"
-        message = f"the file has {extra} bytes after the {header.n_records} records that {which}; not read."
-        yield Problem("data-longer", message)
+        yield Problem("data-longer", f"the file has {extra} bytes after the {readable} records that {which}.")
 
 
-def _kind_of(field: bytes, signals: SignalHeaders, problems: list[Problem]) -> str:
+def _kind_of(field: bytes, family: str, signals: Sequence[EdfSignal], problems: list[Problem]) -> str:
     """Whether the file is plain, continuous or discontinuous, and whether annotations fit to that."""
-    family, has_annotations = signals.family, any(signals.is_annotations)
+    has_annotations = any(signal.is_annotations for signal in signals)
     reserved = field.decode("latin-1").strip(" \0")
     mark = reserved[:5].upper()
     is_plus = mark.startswith((f"{family}+", "EDF+"))
     kind = f"{family}+D" if is_plus and mark.endswith("+D") else f"{family}+C" if is_plus else family
     faults = []
     if is_plus and mark not in (f"{family}+C", f"{family}+D"):
-        faults.append(
-            f"is marked as EDF+ or BDF+, neither continuous ({family}+C) nor discontinuous ({family}+D)"
-        )
+        faults.append(f"is marked neither as continuous ({family}+C) nor as discontinuous ({family}+D)")
     elif is_plus and not reserved.startswith(mark):
         faults.append(f"does not spell its kind {mark!r}")
     if kind == family and has_annotations:
         kind = f"{family}+C"
         faults.append(f"has annotations and is not marked as {kind}; it is read as such")
     if is_plus and not has_annotations:
+        found = f"is marked as {kind} and has no signal '{family} Annotations'"
         if kind.endswith("+D"):
-            raise Refused(
-                "header-damaged",
-                f"the file is marked as {kind} and has no signal '{family} Annotations', so when its records began "
-                "is not known. Export it again.",
-            )
-        faults.append(f"is marked as {kind} and has no signal '{family} Annotations'; it is read without")
+            raise Refused("header-damaged", f"the file {found}, so when its records began is not known")
+        faults.append(f"{found}; it is read without")
     problems += [Problem("header-inconsistent", f"the file {fault}.") for fault in faults]
     return kind
-
-
-def _rate_problems(header: EdfHeader) -> Iterator[Problem]:
-    rates = [header.rate(signal) for signal in header.data_signals]
-    if wrong := [place for place, rate in enumerate(rates) if not MIN_RATE <= rate <= MAX_RATE]:
-        labels = [signal.label for signal in header.data_signals]
-        raise Refused(
-            "bad-rate",
-            f"the file has {header.data_signals[wrong[0]].n_samples} samples in {header.record_seconds:g} s, that "
-            f"is {rates[wrong[0]]:g} Hz, in {named_channels(labels, wrong)}; rates from {MIN_RATE:g} to "
-            f"{MAX_RATE:g} Hz are possible. Export it again.",
-        )
-    distinct = sorted(set(rates))
-    refuse_many_rates(len(distinct))
-    if len(distinct) > 1:
-        shown = join_names((f"{rate:g}" for rate in distinct), N_NAMED)
-        yield Problem("mixed-rates", f"the file has channels of {shown} Hz; each is read at its own rate.")
 
 
 def _refuse_expansion(header: EdfHeader, size: int) -> None:
@@ -309,7 +271,7 @@ def _refuse_expansion(header: EdfHeader, size: int) -> None:
         )
 
 
-def _cut(raw: bytes, fields: Sequence[tuple[str, int]], count: int) -> dict[str, list[bytes]]:
+def _cut(raw: bytes, fields: Sequence[tuple[str, int]], count: int) -> Fields:
     """Cut a header into its fields, each ``count`` times in a row."""
     cut, start = {}, 0
     for name, width in fields:
@@ -327,124 +289,71 @@ def _is_start(moment: bytes) -> bool:
     return True
 
 
-class SignalHeaders:
-    """The headers of all signals, decoded where they can be."""
-
-    def __init__(self, family: str, fields: dict[str, list[bytes]]) -> None:
-        self.family, self.fields = family, fields
-        self.labels = [text_of(field) for field in fields["label"]]
-        self.units = [text_of(field).strip() for field in fields["unit"]]
-        mark = f"{family} Annotations".encode()
-        self.is_annotations = [field.rstrip() == mark for field in fields["label"]]
-        self.data = [place for place, is_text in enumerate(self.is_annotations) if not is_text]
-        self.n_samples = [integer_of(field) for field in fields["samples in a record"]]
-        self.digital = [
-            (integer_of(low), integer_of(high))
-            for low, high in zip(fields["digital minimum"], fields["digital maximum"], strict=True)
-        ]
-        self.physical = [
-            (decimal_of(low), decimal_of(high))
-            for low, high in zip(fields["physical minimum"], fields["physical maximum"], strict=True)
-        ]
-
-    def problems(self) -> Iterator[Problem]:
-        """Of labels, units, ranges and numbers of samples."""
-        yield from self._label_problems()
-        yield from self._number_problems()
-        yield from self._range_problems()
-        yield from self._unit_problems()
-
-    def _named(self, places: Iterable[int]) -> str:
-        return named_channels(self.labels, list(places))
-
-    def _label_problems(self) -> Iterator[Problem]:
-        plain = {place: self.labels[place].strip(" ?").casefold() for place in self.data}
-        if odd := [place for place in plain if plain[place] in ("edf annotations", "bdf annotations")]:
-            yield Problem(
-                "header-damaged",
-                f"the file has a signal labelled {self.labels[odd[0]]!r}; annotations of this format are labelled "
-                f"'{self.family} Annotations', so whether this is text or signal is uncertain. Correct the label.",
-            )
-        if not self.data:
-            yield Problem(
-                "no-data",
-                "the file holds annotations only and no signal. Name the file that has the signals.",
-            )
-        if nameless := [place for place in self.data if not self.labels[place].strip()]:
-            message = f"the file has {_count(nameless)} without a label: {self._named(nameless)}"
-            yield Problem("nameless-channel", f"{message}. Use their positions.")
-        counts = Counter(self.labels[place] for place in self.data if self.labels[place].strip())
-        if repeated := [place for place in self.data if counts[self.labels[place]] > 1]:
-            message = (
-                f"the file has {_count(repeated)} whose label is not theirs alone: {self._named(repeated)}"
-            )
-            yield Problem("duplicate-channel", f"{message}. Use their positions.")
-
-    def _number_problems(self) -> Iterator[Problem]:
-        wrong = [
-            place
-            for place, count in enumerate(self.n_samples)
-            if count is None or count < 0 or (count == 0 and self.is_annotations[place])
-        ]
-        if wrong:
-            yield _damaged(
-                "samples in a record", self.fields, "a whole number from 1 on", wrong[0], self._named(wrong)
-            ).problem
-        if empty := [place for place in self.data if self.n_samples[place] == 0]:
-            yield Problem(
-                "bad-rate",
-                f"the header declares 0 samples in a record for {self._named(empty)}, a rate of 0 Hz; at least 1 "
-                "is needed. Export it without them.",
-            )
-
-    def _range_problems(self) -> Iterator[Problem]:
-        limit = 2**23 if self.family == "BDF" else 2**15
-        faults: dict[str, list[int]] = {}
-        for place in self.data:
-            if fault := _range_fault(self.digital[place], self.physical[place], -limit, limit - 1):
-                faults.setdefault(fault, []).append(place)
-        for fault, places in faults.items():
-            yield Problem(
-                "bad-range",
-                f"{self._named(places)}: {fault}. Samples cannot be turned into physical values; export the "
-                "recording again.",
-            )
-
-    def _unit_problems(self) -> Iterator[Problem]:
-        if blank := [place for place in self.data if not self.units[place]]:
-            message = f"the file has {_count(blank)} without a unit: {self._named(blank)}"
-            yield Problem("blank-unit", f"{message}. Their samples are taken as stored, not as volts.")
-        other = [
-            place
-            for place in self.data
-            if self.units[place]
-            and microvolts_per(self.units[place]) is None
-            # the trigger channel that every BioSemi recorder writes
-            and not (self.units[place] == "Boolean" and self.labels[place].strip() == "Status")
-        ]
-        if other:
-            units = known_units(self.units[place] for place in other)
-            message = (
-                f"the file has {_count(other)} in units other than volts ({units}): {self._named(other)}"
-            )
-            yield Problem("unknown-unit", f"{message}. Their samples are taken as stored.")
-
-    def build(self, sample_bytes: Literal[2, 3]) -> tuple[EdfSignal, ...]:
-        """All signals; only after `problems` refused none of them."""
-        counts = [count or 0 for count in self.n_samples]
-        offsets = accumulate((count * sample_bytes for count in counts), initial=0)
-        return tuple(
-            EdfSignal(
-                label=self.labels[place].strip(),
-                unit=self.units[place],
-                physical_min=math.nan if low is None else low,
-                physical_max=math.nan if high is None else high,
-                n_samples=counts[place],
-                offset=offset,
-                is_annotations=self.is_annotations[place],
-            )
-            for place, ((low, high), offset) in enumerate(zip(self.physical, offsets, strict=False))
+def _signals(fields: Fields, family: str, problems: list[Problem]) -> tuple[EdfSignal, ...]:
+    """All signals; what is wrong with them is added to ``problems``."""
+    signals: list[EdfSignal] = []
+    faults: dict[tuple[str, str], list[int]] = {}
+    offset = 0
+    for place, values in enumerate(zip(*fields.values(), strict=True)):
+        row = dict(zip(fields, values, strict=True))
+        digital = integer_of(row["digital minimum"]), integer_of(row["digital maximum"])
+        physical = decimal_of(row["physical minimum"]), decimal_of(row["physical maximum"])
+        n_samples = integer_of(row["samples in a record"])
+        signal = EdfSignal(
+            label=text_of(row["label"]).strip(),
+            unit=text_of(row["unit"]).strip(),
+            physical_min=math.nan if physical[0] is None else physical[0],
+            physical_max=math.nan if physical[1] is None else physical[1],
+            digital_min=digital[0] or 0,
+            digital_max=digital[1] or 0,
+            n_samples=n_samples or 0,
+            offset=offset,
+            is_annotations=row["label"].rstrip() == f"{family} Annotations".encode(),
         )
+        if n_samples is None or n_samples < 0 or (n_samples == 0 and signal.is_annotations):
+            held = described(text_of(row["samples in a record"]))
+            fault = f"the header has {held} as samples in a record; a whole number from 1 on is needed"
+            faults.setdefault(("header-damaged", fault), []).append(place)
+        if not signal.is_annotations:
+            for found in _signal_faults(signal.label, n_samples, digital, physical, family):
+                faults.setdefault(found, []).append(place)
+        signals.append(signal)
+        offset += signal.n_samples * SAMPLE_BYTES[family]
+    labels = [signal.label for signal in signals]
+    problems += [
+        problem(code, f"{named_channels(labels, places)}: {fault}")
+        for (code, fault), places in faults.items()
+    ]
+    data = [signal for signal in signals if not signal.is_annotations]
+    if not data:
+        message = "the file holds annotations only and no signal. Name the file that has the signals."
+        problems.append(Problem("no-data", message))
+    # Status is the trigger channel that every BioSemi recorder writes
+    units = ["V" if (item.label, item.unit) == ("Status", "Boolean") else item.unit for item in data]
+    blank = "Their samples are taken as stored, not as volts."
+    problems += channel_problems([item.label for item in data], units, blank=blank)
+    return tuple(signals)
+
+
+def _signal_faults(
+    label: str,
+    n_samples: int | None,
+    digital: tuple[int | None, int | None],
+    physical: tuple[float | None, float | None],
+    family: str,
+) -> Iterator[tuple[str, str]]:
+    """Code and text of what keeps the samples of a signal from being read."""
+    if label.strip(" ?").casefold() in ("edf annotations", "bdf annotations"):
+        uncertain = "so whether this is text or signal is uncertain. Correct the label."
+        yield "header-damaged", f"annotations of this format are labelled '{family} Annotations', {uncertain}"
+    if n_samples == 0:
+        yield (
+            "bad-rate",
+            "0 samples in a record are a rate of 0 Hz; at least 1 is needed. Export it without them.",
+        )
+    limit = 2 ** (8 * SAMPLE_BYTES[family] - 1)
+    if fault := _range_fault(digital, physical, -limit, limit - 1):
+        yield "bad-range", f"{fault}; samples cannot be turned into physical values"
 
 
 def _range_fault(
@@ -485,19 +394,9 @@ def text_of(field: bytes) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-def named_channels(labels: Sequence[str], places: Sequence[int]) -> str:
-    """Channels as messages name them: label and position, ten at most.
-
-    >>> named_channels(["C3", ""], [0, 1])
-    "'C3' (0), '' (1)"
-    """
-    return join_names((f"{labels[place]!r} ({place})" for place in places), N_NAMED)
-
-
 def integer_of(field: bytes) -> int | None:
     """A whole number in a field, or None."""
-    text = field.strip(b" ")
-    return int(text) if _INTEGER.fullmatch(text) else None
+    return signed(field.decode("latin-1"))
 
 
 def decimal_of(field: bytes) -> float | None:
@@ -506,16 +405,7 @@ def decimal_of(field: bytes) -> float | None:
     return float(text) if _DECIMAL.fullmatch(text) else None
 
 
-def _count(places: Sequence[int]) -> str:
-    return "1 channel" if len(places) == 1 else f"{len(places)} channels"
-
-
-def _damaged(
-    name: str, fields: dict[str, list[bytes]], wanted: str, place: int = 0, channels: str = ""
-) -> Refused:
+def _damaged(name: str, fields: Fields, wanted: str) -> Refused:
     """About a numeric field. Where bytes before it were lost it may hold the patient, so text is not repeated."""
-    found, of = described(text_of(fields[name][place])), f" of {channels}" if channels else ""
-    return Refused(
-        "header-damaged",
-        f"the header has {found} as {name}{of}; {wanted} is needed. Copy or export it again.",
-    )
+    found = described(text_of(fields[name][0]))
+    return Refused("header-damaged", f"the header has {found} as {name}; {wanted} is needed")

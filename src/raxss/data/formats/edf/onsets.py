@@ -34,12 +34,9 @@ def with_times(file: BinaryIO, header: EdfHeader, problems: list[Problem]) -> Ed
     """
     onsets, n_blank = record_onsets(file, header)
     if n_blank and any(signal.is_annotations for signal in header.signals):
+        message = f"the file does not say when {n_blank} of its {header.n_records} records began"
         problems.append(
-            Problem(
-                "header-inconsistent",
-                f"the file does not say when {n_blank} of its {header.n_records} records began; they are taken to "
-                "follow the one before.",
-            )
+            Problem("header-inconsistent", f"{message}; they are taken to follow the one before.")
         )
     runs = contiguous_runs(onsets, header)
     refuse_many_segments(len(runs))
@@ -56,11 +53,8 @@ def _gap_problems(
                 f"the file is marked as continuous ({header.kind}), and the times of its records have gaps"
             )
             yield Problem("header-inconsistent", f"{message}; the times count.")
-        yield Problem(
-            "gaps",
-            f"the file has {len(runs) - 1} gaps between its {header.n_records} records; the {len(runs)} stretches "
-            "become segments with their true times.",
-        )
+        message = f"the file has {len(runs) - 1} gaps between its {header.n_records} records"
+        yield Problem("gaps", f"{message}; the {len(runs)} stretches become segments with their true times.")
     drift = max(
         abs(onsets[last - 1] - onsets[first] - (last - 1 - first) * header.record_seconds)
         for first, last in runs
@@ -71,15 +65,9 @@ def _gap_problems(
 
 
 def contiguous_runs(onsets: NDArray[np.float64], header: EdfHeader) -> list[tuple[int, int]]:
-    """First record, and the one after the last, of each stretch without a gap.
-
-    >>> header = EdfHeader("EDF+D", 4, 4, 1.0, 2, 512, ())
-    >>> contiguous_runs(np.array([0.0, 1.0, 3600.0, 3601.0]), header)
-    [(0, 2), (2, 4)]
-    """
+    """First record, and the one after the last, of each stretch without a gap."""
     starts = np.flatnonzero(np.diff(onsets) - header.record_seconds > _tolerance(header, onsets)) + 1
-    edges = [0, *starts.tolist(), len(onsets)]
-    return list(pairwise(edges))
+    return list(pairwise([0, *starts.tolist(), len(onsets)]))
 
 
 def _tolerance(header: EdfHeader, onsets: NDArray[np.float64]) -> float:
@@ -94,11 +82,7 @@ def _tolerance(header: EdfHeader, onsets: NDArray[np.float64]) -> float:
 
 
 def _last_digit(onsets: NDArray[np.float64]) -> float:
-    """What one more in the last decimal of times is worth: neighbours differ by as much from rounding alone.
-
-    >>> _last_digit(np.array([0.0, 0.5, 1.0003]))
-    0.0001
-    """
+    """What one more in the last decimal of times is worth: neighbours differ by as much from rounding alone."""
     for decimals in range(3, 7):
         if np.abs(onsets - np.round(onsets, decimals)).max(initial=0.0) < 1e-8:
             return float(10.0**-decimals)
@@ -120,7 +104,7 @@ def record_onsets(file: BinaryIO, header: EdfHeader) -> tuple[NDArray[np.float64
         (_onset_of(number, text, may_be_blank) for number, text in enumerate(texts)), np.float64
     )
     if len(onsets) < header.n_records:
-        raise Refused("header-damaged", "the file became shorter while it was read. Check it again.")
+        raise Refused("header-damaged", "the file became shorter while it was read")
     blank = np.isnan(onsets)
     if blank.any():
         onsets = _filled(onsets, header.record_seconds)
@@ -130,7 +114,7 @@ def record_onsets(file: BinaryIO, header: EdfHeader) -> tuple[NDArray[np.float64
         raise Refused(
             "header-damaged",
             f"the file says that record {number} began at {onsets[number]:g} s, before record {number - 1}, from "
-            f"{onsets[number - 1]:g} s, was over; a record lasts {header.record_seconds:g} s. Export it again.",
+            f"{onsets[number - 1]:g} s, was over; a record lasts {header.record_seconds:g} s",
         )
     return onsets - onsets[0], int(blank.sum())
 
@@ -158,17 +142,11 @@ def _onset_of(number: int, text: bytes, may_be_blank: bool) -> float:
     if found := _ONSET.match(text):
         return float(found[1])
     if text.strip(b"\0"):
-        raise Refused(
-            "header-damaged",
-            f"the file has annotations in record {number} that do not begin with the time of the record. Export it "
-            "again.",
-        )
+        message = f"the file has annotations in record {number} that do not begin with the time of the record"
+        raise Refused("header-damaged", message)
     if not may_be_blank:
-        raise Refused(
-            "header-damaged",
-            f"the file may have gaps and does not say when record {number} began, so its time is not known. Export "
-            "it again.",
-        )
+        message = f"the file may have gaps and does not say when record {number} began"
+        raise Refused("header-damaged", f"{message}, so its time is not known")
     return math.nan
 
 

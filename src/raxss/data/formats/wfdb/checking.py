@@ -19,12 +19,11 @@ from pathlib import Path
 from raxss.data.confinement import open_confined
 from raxss.data.formats.fields import (
     Refused,
+    channel_problems,
     follow,
-    inspected,
     is_bomb,
-    name_problems,
-    refuse_many_rates,
-    refuse_rate,
+    problem,
+    rate_problems,
 )
 from raxss.data.formats.wfdb.header import COMPRESSED, SAMPLE_BYTES, WfdbHeader, WfdbSignal, parse_header
 from raxss.data.formats.wfdb.values import first_value_problems, matlab_problems
@@ -39,27 +38,19 @@ FILE_NAME = re.compile(r"[-\w]+\.?\w*", re.ASCII)
 SEGMENT_NAME = re.compile(r"[-\w]+", re.ASCII)
 
 
-def examine(path: Path, root: Path) -> tuple[WfdbHeader | None, list[Problem]]:
-    """The header of a record with those of its segments, and what is wrong; no header if it is refused."""
-
-    def look(problems: list[Problem]) -> WfdbHeader:
-        if "::" in os.path.abspath(path) or "://" in str(
-            path
-        ):  # to wfdb these are addresses of other machines
-            raise Refused(
-                "outside", "the path has '::' or '://' in it, which wfdb takes for an address. Rename it."
-            )
-        if path.suffix != ".hea":
-            raise Refused(
-                "not-supported", f"{display_name(path)} is named {path.suffix}; wfdb needs .hea. Rename it."
-            )
-        header = parse_header(path, root, problems)
-        if header.segments:
-            return _checked_segments(header, path, root, problems)
-        return _checked_data(header, path.parent, root, problems)[0]
-
-    header, problems = inspected(path, look)
-    return header, list(dict.fromkeys(problems))  # segments have the same ones
+def examine(path: Path, root: Path, problems: list[Problem]) -> WfdbHeader:
+    """The header of a record with those of its segments; what is wrong is added to ``problems``."""
+    if "::" in os.path.abspath(path) or "://" in str(path):  # to wfdb these are addresses of other machines
+        raise Refused(
+            "outside", "the path has '::' or '://' in it, which wfdb takes for an address. Rename it."
+        )
+    if path.suffix != ".hea":
+        found = f"{display_name(path)} is named {path.suffix}"
+        raise Refused("not-supported", f"{found}; wfdb needs .hea. Rename it.")
+    header = parse_header(path, root, problems)
+    if header.segments:
+        return _checked_segments(header, path, root, problems)
+    return _checked_data(header, path.parent, root, problems)[0]
 
 
 def _checked_data(
@@ -71,14 +62,12 @@ def _checked_data(
         called = _called(signals)
         found = follow(file, folder, root, f"the line of signal {signals[0].position}")
         if not FILE_NAME.fullmatch(file):
-            raise Refused(
-                "header-damaged", f"{called} has a name that wfdb does not take: letters, digits, - and _."
-            )
+            needed = "letters, digits, - and _ are needed. Rename it."
+            raise Refused("header-damaged", f"{called} has a name that wfdb does not take; {needed}")
         if found.suffix.lower() in NOT_DATA:
+            what = f"{called} is by its ending {found.suffix} a header or a file of another format"
             raise Refused(
-                "header-damaged",
-                f"{called} is a header or a file of another format, by its ending {found.suffix}, not one of "
-                "samples. Write the name of the .dat or .mat file into the header.",
+                "header-damaged", f"{what}. Write the name of the .dat or .mat file into the header."
             )
         size = found.stat().st_size
         n_bytes += size
@@ -87,7 +76,7 @@ def _checked_data(
             with open_confined(found, root) as opened:
                 if opened.read(4) != b"fLaC":
                     raise Refused(
-                        "not-this-format", f"{called} is declared as compressed, and is no FLAC stream."
+                        "not-this-format", f"{called} is declared as compressed, and is no FLAC stream"
                     )
             continue
         if found.suffix.lower() == ".mat":
@@ -100,9 +89,7 @@ def _checked_data(
 def _called(signals: Sequence[WfdbSignal]) -> str:
     """How messages call a data file: by its signals, because its name in the header may be that of a person."""
     first, last = signals[0].position, signals[-1].position
-    return (
-        f"the data file of signal {first}" if first == last else f"the data file of signals {first} to {last}"
-    )
+    return f"the data file of signal{f' {first}' if first == last else f's {first} to {last}'}"
 
 
 def _by_file(signals: Sequence[WfdbSignal]) -> Iterator[tuple[str, list[WfdbSignal]]]:
@@ -110,61 +97,49 @@ def _by_file(signals: Sequence[WfdbSignal]) -> Iterator[tuple[str, list[WfdbSign
     groups = [(file, list(group)) for file, group in groupby(signals, key=lambda signal: signal.file)]
     if len({file for file, _ in groups}) < len(groups):
         raise Refused(
-            "not-supported", "signals of one file stand apart in the header, which wfdb reads wrongly."
+            "not-supported", "signals of one file stand apart in the header, which wfdb reads wrongly"
         )
     for file, group in groups:
         if len({(signal.format, signal.offset) for signal in group}) > 1:
-            raise Refused(
-                "header-damaged",
-                f"{_called(group)} is declared in several formats or offsets; one is needed.",
-            )
+            found = f"{_called(group)} is declared in several formats or offsets"
+            raise Refused("header-damaged", f"{found}; one is needed")
         yield file, group
 
 
 def _check_size(header: WfdbHeader, signals: Sequence[WfdbSignal], size: int, problems: list[Problem]) -> int:
     """How many bytes the signals of one file need, and how many there are; the number of frames that are read."""
-    called = _called(signals)
-    stored, per_frame = signals[0], sum(signal.per_frame for signal in signals)
-    sample_bytes = SAMPLE_BYTES.get(stored.format, 0.0)  # compressed: not known, see is_bomb below
-    present = size - (stored.offset if stored.format not in COMPRESSED else 0)
+    called, stored = _called(signals), signals[0]
+    is_compressed = stored.format in COMPRESSED
+    per_frame = sum(signal.per_frame for signal in signals)
+    frame_bytes = per_frame * SAMPLE_BYTES.get(stored.format, 0.0)  # compressed: not known, see is_bomb below
+    present = size if is_compressed else size - stored.offset
     frames = header.n_samples
     if frames is None:
-        if stored.format in COMPRESSED:
-            raise Refused(
-                "not-supported",
-                f"{called} is compressed, and the header does not say how many samples it has. Write "
-                "their number into the first line.",
-            )
-        frames = math.floor(max(present, 0) / (per_frame * sample_bytes))
-        if rest := math.floor(max(present, 0) - frames * per_frame * sample_bytes):
+        if is_compressed:
+            found = f"{called} is compressed, and the header does not say how many samples it has"
+            raise Refused("not-supported", f"{found}. Write their number into the first line.")
+        frames = math.floor(max(present, 0) / frame_bytes)
+        if rest := math.floor(max(present, 0) - frames * frame_bytes):
             message = f"{called} ends {rest} bytes after its last whole frame; what is whole is read"
-            problems.append(Problem("data-truncated", f"{message}. Copy it again."))
-    needed = frames * per_frame * sample_bytes
+            problems.append(problem("data-truncated", message))
+    needed = frames * frame_bytes
     if frames == 0 or present <= 0:
-        raise Refused("no-data", f"{called} has {size:,} bytes, too few for one sample. Copy it again.")
+        raise Refused("no-data", f"{called} has {size:,} bytes, too few for one sample")
     bomb = is_bomb(frames * per_frame, size)
-    if stored.format in COMPRESSED and bomb:
-        raise Refused(
-            "too-large",
-            f"the header declares {frames:,} samples in {called}, which has {size:,} bytes; no "
-            "recording can be compressed so far. Copy it again, or convert the record to format 16.",
-        )
+    if is_compressed and bomb:
+        found = f"the header declares {frames:,} samples in {called}, which has {size:,} bytes"
+        raise Refused("too-large", f"{found}; no recording can be compressed so far")
     if present < math.floor(needed):
-        raise Refused(
-            "too-large" if bomb else "data-missing",
-            f"the header declares {frames:,} samples, {math.floor(needed):,} bytes in {called}, which "
-            f"has {max(present, 0):,} for them; it is cut off or damaged. Copy it again.",
-        )
+        found = f"the header declares {frames:,} samples, {math.floor(needed):,} bytes in {called}, which has"
+        code = "too-large" if bomb else "data-missing"
+        raise Refused(code, f"{found} {max(present, 0):,} for them; it is cut off or damaged")
     if max(signal.skew for signal in signals) > frames:  # wfdb would append as many samples
-        raise Refused(
-            "header-damaged", "a signal lags by more samples than the record has. Copy the header again."
-        )
+        raise Refused("header-damaged", "a signal lags by more samples than the record has")
     if len({signal.skew for signal in signals}) > 2:
         raise Refused(
-            "not-supported",
-            f"{called} has signals that lag by several different times, which wfdb cannot read.",
+            "not-supported", f"{called} has signals that lag by several times, which wfdb cannot read"
         )
-    if stored.format not in COMPRESSED and present >= needed + per_frame * sample_bytes:
+    if not is_compressed and present >= needed + frame_bytes:
         message = f"{called} has {present:,} bytes, and {math.ceil(needed):,} are declared and read."
         problems.append(Problem("data-longer", message))
     return frames
@@ -173,22 +148,13 @@ def _check_size(header: WfdbHeader, signals: Sequence[WfdbSignal], size: int, pr
 def _meaning_problems(header: WfdbHeader) -> Iterator[Problem]:
     """Gains, units, names and rates."""
     signals = header.signals
-    rates = sorted({signal.per_frame * header.rate for signal in signals})
-    refuse_rate(rates[-1], f"a rate of {rates[-1]:g} Hz, several samples a frame,")
     if n_uncalibrated := sum(signal.gain == 0 for signal in signals):
-        message = (
-            f"{n_uncalibrated} of {len(signals)} signals have no gain; 200 is assumed, as the format has it."
-        )
-        yield Problem("uncalibrated", message)
-    if n_blank := sum(not signal.unit for signal in signals):
-        message = f"{n_blank} of {len(signals)} signals have no unit; mV is assumed, as the format has it."
-        yield Problem("blank-unit", message)
-    yield from name_problems([signal.name for signal in signals])
-    refuse_many_rates(len(rates))
+        message = f"{n_uncalibrated} of {len(signals)} signals have no gain"
+        yield Problem("uncalibrated", f"{message}; 200 is assumed, as the format has it.")
+    names, units = [signal.name for signal in signals], [signal.unit for signal in signals]
+    yield from channel_problems(names, units, blank="mV is assumed, as the format has it.", voltages=False)
+    yield from rate_problems(signal.per_frame * header.rate for signal in signals)
     _refuse_many_lines(_lines_read(header))
-    if len(rates) > 1:
-        shown = ", ".join(f"{rate:g}" for rate in rates)
-        yield Problem("mixed-rates", f"signals have rates of {shown} Hz; each is read at its own.")
 
 
 def _lines_read(header: WfdbHeader) -> int:
@@ -221,7 +187,7 @@ def _checked_segments(header: WfdbHeader, path: Path, root: Path, problems: list
             n_bytes += size
         present = parts[name].frames
         if present < length:
-            raise Refused("data-missing", f"segment {place} has {present:,} samples, not {length:,}.")
+            raise Refused("data-missing", f"segment {place} has {present:,} samples, not {length:,}")
         if present > length > 0:
             message = (
                 f"segment {place} has {present:,} samples, and {length:,} of them are declared and read."
@@ -234,18 +200,13 @@ def _checked_segments(header: WfdbHeader, path: Path, root: Path, problems: list
         raise Refused("no-data", "the record has gaps and no segment with samples. Leave it out.")
     like = {tuple((item.name, item.per_frame, item.unit) for item in record.signals) for record in records}
     if len(like) > 1:
-        raise Refused(
-            "not-supported", "segments have different signals or units. Read them one by one, as records."
-        )
+        raise Refused("not-supported", "segments have different signals or units. Read them as records.")
     problems += _layout_problems(header, parts, records[0])
     per_frame = sum(signal.per_frame for signal in records[0].signals)
     n_read = sum(length for name, length in header.segments if name != "~")  # gaps take no memory
     if is_bomb(n_read * per_frame, n_bytes) or sum(lengths) > MOST_SECONDS * header.rate:
-        raise Refused(
-            "too-large",
-            f"the segments declare {sum(lengths):,} samples in all, and their files have {n_bytes:,} bytes. Copy "
-            "the record again.",
-        )
+        found = f"the segments declare {sum(lengths):,} samples in all"
+        raise Refused("too-large", f"{found}, and their files have {n_bytes:,} bytes")
     if any(name == "~" for name, _ in header.segments):
         problems.append(Problem("gaps", "the record has gaps; each stretch in between is a segment."))
     return replace(header, parts=parts)
@@ -261,12 +222,10 @@ def _layout_problems(
         message = (
             f"the header declares {header.n_signals:,} signals, and its segments have {len(layout.signals):,}"
         )
-        yield Problem("header-inconsistent", f"{message}; these count. Copy the record again.")
+        yield problem("header-inconsistent", f"{message}; these count")
     if not {signal.name for signal in record.signals} <= {signal.name for signal in layout.signals}:
         message = "segments have signals that the layout of the record does not have"
-        yield Problem(
-            "header-inconsistent", f"{message}; those of the segments count. Copy the record again."
-        )
+        yield problem("header-inconsistent", f"{message}; those of the segments count")
 
 
 def _segment(
@@ -275,7 +234,7 @@ def _segment(
     """One segment's header, and the bytes of its data files; a layout has none."""
     found = follow(f"{name}.hea", path.parent, root, f"the line of segment {place}")
     if not SEGMENT_NAME.fullmatch(name):
-        raise Refused("header-damaged", f"segment {place} has a name that wfdb does not take.")
+        raise Refused("header-damaged", f"segment {place} has a name that wfdb does not take. Rename it.")
     is_layout = (name, 0) == whole_record.segments[0]
     try:
         part = parse_header(found, root, problems)

@@ -20,6 +20,7 @@ from raxss.data.formats.fields import (
     described,
     header_bytes,
     number,
+    problem,
     refuse_many_segments,
     refuse_no_text,
     refuse_rate,
@@ -77,7 +78,7 @@ def parse_header(path: Path, root: Path, problems: list[Problem]) -> WfdbHeader:
     """The header as it stands, not yet compared with its data files; warnings are added to ``problems``."""
     lines = _lines_of(path, root, problems)
     if not lines:
-        raise Refused("header-damaged", "the header has no line but comments. Copy it again.")
+        raise Refused("header-damaged", "the header has no line but comments")
     name, n_segments, n_signals, rate, n_samples = _record_line(lines[0])
     if name != path.stem:
         message = "the header calls its record by another name than the file has (not shown here)"
@@ -85,11 +86,8 @@ def parse_header(path: Path, root: Path, problems: list[Problem]) -> WfdbHeader:
     n_described, kind = len(lines) - 1, "signals" if n_segments is None else "segments"
     declared = n_signals if n_segments is None else n_segments
     if n_described != declared:
-        raise Refused(
-            "header-damaged",
-            f"the header declares {declared:,} {kind} and describes {n_described:,}; one line for each is needed. "
-            "Copy it again.",
-        )
+        found = f"the header declares {declared:,} {kind} and describes {n_described:,}"
+        raise Refused("header-damaged", f"{found}; one line for each is needed")
     if n_segments is None:
         signals = tuple(map(_signal_line, range(1, declared + 1), lines[1:]))
         return WfdbHeader(name, rate, n_samples, signals=signals, n_signals=n_signals)
@@ -105,24 +103,18 @@ def _lines_of(path: Path, root: Path, problems: list[Problem]) -> list[str]:
         if line.isascii() or line.strip().startswith(b"#"):
             continue
         if not b" ".join(line.split()[:3]).isascii():
-            raise Refused(
-                "header-damaged",
-                "the header has letters that are not ASCII in a file name, gain or unit, which wfdb would drop: µV "
-                "would become V. Write uV.",
-            )
-        problems.append(
-            Problem("non-ascii", "a signal's name has letters that are not ASCII; they are left out.")
-        )
+            found = "the header has letters that are not ASCII in a file name, gain or unit"
+            raise Refused("header-damaged", f"{found}, which wfdb would drop: µV would become V. Write uV.")
+        message = "a signal's name has letters that are not ASCII; they are left out."
+        problems.append(Problem("non-ascii", message))
     last = content[content.rfind(b"\n") + 1 :].strip()
     if last and not last.startswith(b"#") and not content.endswith((b"\r", b"\n")):
         message = "the last line of the header does not end, so a name or number in it may be cut off"
-        problems.append(
-            Problem("may-be-cut", f"{message}; it is read as it is. Compare it with the original.")
-        )
+        problems.append(problem("may-be-cut", f"{message}; it is read as it is"))
     every = (line.strip() for line in content.decode("ascii", "ignore").splitlines())
     lines = [line for line in every if line and not line.startswith("#")]
     if not all(line.replace("\t", " ").isprintable() for line in lines):
-        raise Refused("header-damaged", "the header has control characters; text is needed. Copy it again.")
+        raise Refused("header-damaged", "the header has control characters; text is needed")
     return lines
 
 
@@ -132,37 +124,28 @@ def _record_line(line: str) -> tuple[str, int | None, int, float, int | None]:
     name = RECORD_NAME.fullmatch(tokens[0])
     n_signals = whole(tokens[1]) if len(tokens) > 1 else None
     if name is None or n_signals is None or len(tokens) > 6:
-        raise Refused(
-            "header-damaged",
-            "the first line is not that of a WFDB record: name, signals, rate, samples, time and date are needed. "
-            "Copy the header again.",
-        )
+        needed = "name, signals, rate, samples, time and date are needed"
+        raise Refused("header-damaged", f"the first line is not that of a WFDB record; {needed}")
     if name[2] is not None and int(name[2]) == 0:
-        raise Refused("header-damaged", "the record has 0 segments; at least 1 is needed. Copy it again.")
+        raise Refused("header-damaged", "the record has 0 segments; at least 1 is needed")
     refuse_many_segments(int(name[2] or 1))
     if not 1 <= n_signals <= MOST_SIGNALS:
         code = "no-data" if n_signals == 0 else "header-damaged"
-        raise Refused(code, f"the record has {n_signals:,} signals; 1 to {MOST_SIGNALS:,} are needed.")
+        raise Refused(code, f"the record has {n_signals:,} signals; 1 to {MOST_SIGNALS:,} are needed")
     rate_text = tokens[2] if len(tokens) > 2 else ""
     matched = RATE.fullmatch(rate_text)
     rate = number(matched[1]) if matched else None
-    stated = (
-        f"{described(rate_text)} as its rate" if rate_text else "no rate (the format would assume 250 Hz)"
-    )
-    refuse_rate(rate, stated)
+    refuse_rate(rate, f"{described(rate_text)} as its rate")
     assert rate is not None
     n_samples = whole(tokens[3]) if len(tokens) > 3 else None
     if len(tokens) > 3 and n_samples is None:
-        raise Refused(
-            "header-damaged",
-            f"the record has {described(tokens[3])} as its number of samples; a whole number is needed.",
-        )
+        found = f"the record has {described(tokens[3])} as its number of samples"
+        raise Refused("header-damaged", f"{found}; a whole number is needed")
     if n_samples == 0:
-        raise Refused(
-            "not-supported",
-            "the header declares 0 samples, which stands for a length that is not known; wfdb would read none. "
-            "Write the number of samples, or leave it out.",
+        found = (
+            "the header declares 0 samples, that is a length that is not known, of which wfdb would read none"
         )
+        raise Refused("not-supported", f"{found}. Write the number of samples, or leave it out.")
     if not _is_time(tokens[4:]):  # never quoted
         raise Refused(
             "header-damaged", "the time or date in the first line cannot be understood. Remove them."
@@ -187,25 +170,18 @@ def _signal_line(position: int, line: str) -> WfdbSignal:
     tokens = line.split(None, 3)
     stored = FORMAT.fullmatch(tokens[1]) if len(tokens) > 1 else None
     if stored is None:
-        raise Refused(
-            "header-damaged", f"signal {position} has no file name and format. Copy the header again."
-        )
+        raise Refused("header-damaged", f"signal {position} has no file name and format")
     if stored[1] not in SAMPLE_BYTES and stored[1] not in COMPRESSED:
-        raise Refused(
-            "not-supported", f"signal {position} is stored in format {stored[1]}, which wfdb does not know."
-        )
+        raise Refused("not-supported", f"signal {position} is stored in the unknown format {stored[1]}")
     if stored[1] == "8":
-        raise Refused(
-            "not-supported",
-            f"signal {position} is stored in format 8, as differences, of which no part can be read without all "
-            "before it. Convert the record to format 16.",
+        found = (
+            f"signal {position} is stored in format 8, as differences, of which no part can be read by itself"
         )
+        raise Refused("not-supported", f"{found}. Convert the record to format 16.")
     gain, unit = _gain(position, tokens[2]) if len(tokens) > 2 else (0.0, "")
     per_frame = int(stored[2] or 1)
     if per_frame < 1:
-        raise Refused(
-            "header-damaged", f"signal {position} has {per_frame} samples a frame; at least 1 is needed."
-        )
+        raise Refused("header-damaged", f"signal {position} has 0 samples a frame; at least 1 is needed")
     name, numbers = _description(position, tokens[3] if len(tokens) > 3 else "")
     checksum = numbers[3] if len(numbers) > 3 else 0
     first_value = numbers[2] if len(numbers) > 2 else 0
@@ -228,16 +204,14 @@ def _gain(position: int, token: str) -> tuple[float, str]:
     """Gain and unit; a gain of 0 is none."""
     matched = GAIN.fullmatch(token)
     if matched is None:
+        code = "bad-range" if token[:1].isalpha() else "header-damaged"
         raise Refused(
-            "bad-range" if token[:1].isalpha() else "header-damaged",
-            f"signal {position} has {described(token)} where its gain and unit should be, as in 200(0)/mV. Correct "
-            "the header.",
+            code, f"signal {position} has {described(token)} as gain and unit; 200(0)/mV or so is needed"
         )
     gain = number(matched[1])
     if gain is None or (gain and not 1e-15 <= abs(gain) <= 1e15):
-        raise Refused(
-            "bad-range", f"signal {position} has a gain of {described(matched[1])}. Correct the header."
-        )
+        found = f"signal {position} has a gain of {described(matched[1])}"
+        raise Refused("bad-range", f"{found}; a number from 1e-15 to 1e15 is needed")
     return gain, matched[3] or ""
 
 
@@ -250,10 +224,9 @@ def _description(position: int, rest: str) -> tuple[str, list[int]]:
             break
         numbers.append(int(token))
         rest = "".join(after)
-    if len(numbers) < len(NUMBERS) and re.match(r"[-+.]?\d", rest):
-        raise Refused(
-            "header-damaged", f"signal {position} has a damaged number after its gain. Copy the header again."
-        )
+    # wfdb takes a lone sign for a number where one may have a sign
+    if len(numbers) < len(NUMBERS) and re.match(r"[-+.]?\d" if len(numbers) == 4 else r"[+.]?\d|-", rest):
+        raise Refused("header-damaged", f"signal {position} has a damaged number after its gain")
     # wfdb ends a description at the first tab or other break that is no space
     return re.split(r"[\t\n\r\f\v]", rest, maxsplit=1)[0], numbers
 
@@ -262,5 +235,5 @@ def _segment_line(position: int, line: str) -> tuple[str, int]:
     tokens = line.split()
     length = whole(tokens[1]) if len(tokens) == 2 else None
     if length is None:
-        raise Refused("header-damaged", f"segment {position} has no name and length. Copy the header again.")
+        raise Refused("header-damaged", f"segment {position} has no name and length")
     return tokens[0], length

@@ -17,11 +17,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.data.formats.decoding import BLOCK_BYTES, decoder, decoding
+from raxss.data.formats.decoding import BLOCK_BYTES, BlockRecording, decoder, decoding
+from raxss.data.formats.fields import printable_text
 from raxss.data.formats.wfdb.header import COMPRESSED, WfdbHeader, WfdbSignal
 from raxss.data.formats.wfdb.values import compare_first_values
 from raxss.data.problems import Problem
-from raxss.data.recording import Channel, Recording, Segment, refuse_too_long
+from raxss.data.recording import Channel, Segment, refuse_too_long
 from raxss.errors import display_name, join_names
 
 KEPT_BYTES = 2**26  # of decoded samples: all of a file of 16 MB
@@ -38,11 +39,11 @@ class _Part:
 
     @property
     def states_length(self) -> bool:
-        """Whether the header says how long it is, so that wfdb can read some of it."""
+        """Whether the header has its length, so that wfdb can read some of it."""
         return self.header.n_samples is not None
 
 
-class WfdbRecording(Recording):
+class WfdbRecording(BlockRecording):
     """A WFDB record that was not refused, given by its header file and what that states."""
 
     def __init__(self, path: Path, header: WfdbHeader) -> None:
@@ -66,7 +67,7 @@ class WfdbRecording(Recording):
         signals = self._stretches[0][0].header.signals
         self._per_frame = [signal.per_frame for signal in signals]
         self.channels = tuple(
-            Channel(_clean(signal.name), header.rate * signal.per_frame, signal.unit or "mV")
+            Channel(printable_text(signal.name), header.rate * signal.per_frame, signal.unit or "mV")
             for signal in signals
         )
         self.segments = tuple(
@@ -79,50 +80,41 @@ class WfdbRecording(Recording):
         last = self._stretches[segment][-1]
         return (last.start + last.frames) * self._per_frame[channel]
 
-    def read(
-        self, channels: Sequence[int], *, segment: int = 0, start: int = 0, stop: int | None = None
-    ) -> NDArray[np.float64]:
-        """Samples ``start`` to ``stop`` of a segment, in the record's unit."""
-        start, stop = self.stretch(channels, segment, start, stop)
-        samples = np.empty((len(channels), stop - start))
-        if not samples.size:
-            return samples
+    def _block_samples(self, channel: int) -> int:
+        parts = (part for stretch in self._stretches for part in stretch)
+        if not all(part.states_length for part in parts):  # wfdb reads such a part whole
+            return max(self.n_samples(channel, segment) for segment in range(len(self.segments)))
+        return max(1, BLOCK_BYTES // (8 * sum(self._per_frame))) * self._per_frame[channel]
+
+    def _decoded(self, channels: Sequence[int], segment: int, start: int, stop: int) -> NDArray[np.float64]:
         per_frame = self._per_frame[channels[0]]
-        at_once = max(1, BLOCK_BYTES // (8 * sum(self._per_frame)))
+        samples = np.empty((len(channels), stop - start))
         for part in self._stretches[segment]:
             first = max(start // per_frame, part.start)
             last = min(-(-stop // per_frame), part.start + part.frames)
-            if first >= last:
-                continue
-            step = at_once if part.states_length else part.frames
-            for begin in range(first, last, step):
-                end = min(begin + step, last)
-                block = self._block(part, channels, begin - part.start, end - part.start)
-                # frames are whole, and the stretch may begin and end within one
-                at, until = max(start, begin * per_frame), min(stop, end * per_frame)
-                with decoding(self.name):  # the data may be shorter than it was
-                    samples[:, at - start : until - start] = block[:, at - begin * per_frame :][
-                        :, : until - at
-                    ]
+            if first < last:  # frames are whole, and the stretch may begin and end within one
+                block = self._frames(part, channels, first - part.start, last - part.start)
+                at, until = max(start, first * per_frame), min(stop, last * per_frame)
+                skipped = at - first * per_frame
+                samples[:, at - start : until - start] = block[:, skipped : skipped + until - at]
         return samples
 
-    def _block(self, part: _Part, channels: Sequence[int], first: int, last: int) -> NDArray[np.float64]:
+    def _frames(self, part: _Part, channels: Sequence[int], first: int, last: int) -> NDArray[np.float64]:
         """All samples of some frames. A short part is kept whole: wfdb takes long to read a header."""
-        with decoding(self.name):
-            if 8 * part.frames * sum(self._per_frame) <= KEPT_BYTES:
-                if self._kept is None or self._kept[0] != part.record or self._kept[1] != part.frames:
-                    every = range(len(self.channels))
-                    self._kept = part.record, part.frames, self._decoded(part, every, 0, part.frames)
-                rows = [self._kept[2][channel] for channel in channels]
-                skipped = first * self._per_frame[channels[0]]
-            else:
-                wanted = sorted(set(channels))
-                decoded = self._decoded(part, wanted, first, last)
-                rows, skipped = [decoded[wanted.index(channel)] for channel in channels], 0
-            n_samples = (last - first) * self._per_frame[channels[0]]
-            return np.stack([row[skipped : skipped + n_samples] for row in rows])
+        if 8 * part.frames * sum(self._per_frame) <= KEPT_BYTES:
+            if self._kept is None or self._kept[:2] != (part.record, part.frames):
+                every = range(len(self.channels))
+                self._kept = part.record, part.frames, self._physical(part, every, 0, part.frames)
+            rows = [self._kept[2][channel] for channel in channels]
+            skipped = first * self._per_frame[channels[0]]
+        else:
+            wanted = sorted(set(channels))
+            decoded = self._physical(part, wanted, first, last)
+            rows, skipped = [decoded[wanted.index(channel)] for channel in channels], 0
+        n_samples = (last - first) * self._per_frame[channels[0]]
+        return np.stack([row[skipped : skipped + n_samples] for row in rows])
 
-    def _decoded(
+    def _physical(
         self, part: _Part, channels: Sequence[int], first: int, last: int
     ) -> list[NDArray[np.float64]]:
         """wfdb takes an end only if the header states the length; without, it reads all signals to the end."""
@@ -186,7 +178,3 @@ class WfdbRecording(Recording):
                 record, sampfrom=start, sampto=stop, channels=places, physical=False, smooth_frames=is_even
             )
             return list(read.d_signal.T if is_even else read.e_d_signal)
-
-
-def _clean(text: str) -> str:
-    return "".join(letter for letter in text if letter.isprintable()).strip()

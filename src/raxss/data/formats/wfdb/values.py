@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.data.confinement import open_confined
-from raxss.data.formats.fields import Refused
+from raxss.data.formats.fields import Refused, problem
 from raxss.data.formats.wfdb.header import WfdbSignal
 from raxss.data.problems import Problem
 from raxss.errors import join_names
@@ -52,22 +52,13 @@ def compare_first_values(signals: Sequence[WfdbSignal], found: Sequence[int]) ->
     ]
     if not wrong:
         return []
-    return [
-        Problem(
-            "first-value",
-            f"{len(wrong)} of {len(signals)} signals do not begin with the first value in the header: "
-            f"{join_names(wrong)}. Either the data file was exchanged, changed or cut at its beginning, or the "
-            "header was; the samples are read as they are. Compare both with the original.",
-        )
-    ]
+    message = f"{len(wrong)} of {len(signals)} signals do not begin with the first value in the header"
+    to_do = "One of the files was exchanged or changed; samples are read as they are. Compare it with the original."
+    return [Problem("first-value", f"{message}: {join_names(wrong)}. {to_do}")]
 
 
 def first_samples(raw: bytes, storage: str, count: int) -> NDArray[np.int64] | None:
-    """The first ``count`` samples of a plain format, as the integers that are stored; None of other formats.
-
-    >>> first_samples(bytes([1, 0x20, 3]), "212", 2)
-    array([  1, 515])
-    """
+    """The first ``count`` samples of a plain format, as the integers that are stored; None of other formats."""
     plain = {"16": "<i2", "32": "<i4", "61": ">i2", "80": "u1", "160": "<u2"}
     if storage in plain:
         usable = len(raw) // np.dtype(plain[storage]).itemsize * np.dtype(plain[storage]).itemsize
@@ -106,31 +97,22 @@ def matlab_problems(path: Path, root: Path, signals: Sequence[WfdbSignal], frame
         return []
     kind, rows, columns, begin = matrix
     if offset < begin:
-        raise Refused(
-            "header-damaged",
-            f"the header says that samples begin at byte {offset} of the .mat file, whose own header has "
-            f"{begin} bytes, which would be read as samples. Copy the .hea file again.",
-        )
+        found = f"the header says that samples begin at byte {offset} of the .mat file"
+        raise Refused("header-damaged", f"{found}, whose own header has {begin} bytes")
     if offset > begin:  # samples are those of a later matrix
         return []
     if storage in FORMAT_WIDTHS and MAT_WIDTHS.get(kind) != FORMAT_WIDTHS[storage]:
-        raise Refused(
-            "header-damaged",
-            f"the header says that samples are stored in format {storage}, and the .mat file that they are "
-            f"of another type ({kind}). Copy both again.",
-        )
+        found = f"the header says that samples are stored in format {storage}"
+        raise Refused("header-damaged", f"{found}, and the .mat file that they are of another type ({kind})")
     is_vector = width == 1 and 1 in (rows, columns)
     if rows != width and not is_vector:
-        raise Refused(
-            "header-damaged",
-            f"the header has {width} samples in a frame of the .mat file, which has {rows:,} rows of its "
-            "own; samples of all signals would be mixed up. Copy both again.",
-        )
+        found = f"the header has {width} samples in a frame of the .mat file, which has {rows:,} rows"
+        raise Refused("header-damaged", f"{found}; samples of all signals would be mixed up")
     length = rows * columns if is_vector else columns
     if length == frames:
         return []
     message = f"the header declares {frames:,} samples, and the .mat file {length:,}; the header counts"
-    return [Problem("header-inconsistent", f"{message}. Copy both again.")]
+    return [problem("header-inconsistent", message)]
 
 
 def _matlab_header(raw: bytes) -> tuple[int, int, int, int] | None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from raxss.explain.evidence import Evidence
 from raxss.explain.export.report.contents import report_contents
 from raxss.explain.export.report.page import Report
 from raxss.explain.export.report.signals import FULL_BYTES
-
-if TYPE_CHECKING:
-    from raxss.explain.evidence import Evidence
 
 __all__ = ["Report", "report_of"]
 
@@ -29,12 +27,10 @@ def report_of(
     --------
     >>> from raxss import RAxSSClassifier
     >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic()
-    >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+    >>> series = load_synthetic(8)
+    >>> model = RAxSSClassifier("dlinear", window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
     >>> report_of(model.explain(series[0]))
     Report('motif-000', 1 channel)
     """
-    from raxss.explain.evidence import Evidence
-
     each = [evidence] if isinstance(evidence, Evidence) else evidence
     return Report(report_contents(each, name=name, model=model, positive=positive, full_bytes=full_bytes))

@@ -4,22 +4,24 @@
 
 Numbers are those of the evidence, unrounded, so that a report can be read back and compared with a new computation;
 only signals and strips are rounded, to what an eye can see. Of a file's header it has the name of the recording and
-those of its channels, nothing else. Next: page.py puts it into one file.
+those of its channels, nothing else.
 """
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raxss._core.atomic import json_ready
 from raxss._core.version import __version__
+from raxss.data.series import Series
 from raxss.data.training_overlap import summary_of
 from raxss.errors import DataError
+from raxss.explain.evidence import Evidence
 from raxss.explain.export.report.electrodes import A_ROW, electrodes
 from raxss.explain.export.report.signals import (
     FULL_BYTES,
@@ -41,21 +43,12 @@ from raxss.explain.findings import (
     weighted_probabilities,
 )
 
-if TYPE_CHECKING:
-    from raxss.data.series import Series
-    from raxss.explain.evidence import Evidence
-
 FORMAT = "raxss report 1"
 N_TOP = 12  # windows of a channel and class that are shown with their neighbours
 LONGEST_TEXT = 300
 LONGEST_CONTEXT = 20_000  # samples around the strongest window, where a page at a high rate has more
-INVISIBLE = {
-    "Cc",
-    "Cf",
-    "Cs",
-    "Zl",
-    "Zp",
-}  # control and direction marks, halves of characters, line separators
+# Unicode categories: control and direction marks, halves of characters, line separators
+INVISIBLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 def report_contents(

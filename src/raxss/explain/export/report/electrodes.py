@@ -27,15 +27,6 @@ def electrodes(names: Sequence[str]) -> list[dict[str, Any]]:
     Returns
     -------
     For each ``name``, ``kind`` ("shaft" or "grid") and ``contacts``: pairs of number and channel position.
-
-    Examples
-    --------
-    >>> electrodes(["POL LAT1", "POL LAT2", "POL RA'1", "ECG"])[0]
-    {'name': 'LAT', 'kind': 'shaft', 'contacts': [(1, 0), (2, 1)]}
-    >>> electrodes(["G1-REF", *[f"G{number}" for number in range(2, 33)]])[0]["kind"]
-    'grid'
-    >>> electrodes(["II", "V1"])
-    []
     """
     found: dict[str, list[tuple[int, int]]] = {}
     for place, name in enumerate(names):

@@ -4,7 +4,6 @@
 
 The file loads nothing: script and style are inside, and a content security policy names their hashes, so that
 nothing else runs, whatever a channel is called. Texts are data until the script puts them on the page as text.
-Next: viewer/ has the sources of the script.
 """
 
 from __future__ import annotations
@@ -116,16 +115,7 @@ class Report:
 
 
 def page_of(contents: dict[str, Any]) -> bytes:
-    """The whole file.
-
-    Examples
-    --------
-    >>> page = page_of({"format": FORMAT, "recording": "</script><script>alert(1)</script>"})
-    >>> page.count(b"<script"), b"alert(1)" in page
-    (2, True)
-    >>> contents_of(page)["recording"]
-    '</script><script>alert(1)</script>'
-    """
+    """HTML file of a report, as bytes."""
     before, after = _shell()
     block = _block(contents)
     return before + _opening(block) + block + after
@@ -198,5 +188,5 @@ def _shell() -> tuple[bytes, bytes]:
 
 
 def _hash(text: str) -> str:
-    """As a content security policy names what may run."""
+    """Hash of a script or style in the form that a content security policy needs."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -5,7 +5,7 @@
     evidence windows, a budget      -> spans that are kept sample by sample, as int16
 
 A night of 128 channels does not fit into a file that opens at once. The windows behind a score are kept as they
-are; the rest as an envelope that is labelled so. Next: contents.py puts these beside the numbers.
+are; the rest as an envelope that is labelled so.
 """
 
 from __future__ import annotations
@@ -30,20 +30,12 @@ Span = tuple[int, int]  # first sample, and the one after the last
 
 
 def encoded(array: NDArray[Any]) -> str:
-    """An array as text: base64 of its little-endian bytes.
-
-    >>> encoded(np.array([1, 258], dtype=np.int16))
-    'AQACAQ=='
-    """
+    """An array as text: base64 of its little-endian bytes."""
     return base64.b64encode(array.astype(array.dtype.newbyteorder("<")).tobytes()).decode()
 
 
 def decoded(text: str, dtype: str) -> NDArray[Any]:
-    """Inverse of `encoded`.
-
-    >>> decoded("AQACAQ==", "int16")
-    array([  1, 258], dtype=int16)
-    """
+    """Inverse of `encoded`."""
     return np.frombuffer(base64.b64decode(text, validate=True), dtype=np.dtype(dtype).newbyteorder("<"))
 
 
@@ -56,12 +48,7 @@ class QuantisationSteps:
 
     @classmethod
     def of(cls, samples: NDArray[Any]) -> QuantisationSteps:
-        """Steps in which the largest and smallest sample still fit; gaps do not count.
-
-        >>> steps = QuantisationSteps.of(np.array([[-1.0, 3.0, np.nan]]))
-        >>> steps.middle, steps.numbers(np.array([[3.0, np.nan]]))
-        (array([1.]), array([[ 32767, -32768]], dtype=int16))
-        """
+        """Steps in which the largest and smallest sample still fit; gaps do not count."""
         finite = np.isfinite(samples)
         low = np.where(finite, samples, np.inf).min(axis=1).astype(np.float64)
         high = np.where(finite, samples, -np.inf).max(axis=1).astype(np.float64)
@@ -80,11 +67,7 @@ class QuantisationSteps:
 
 
 def envelope(samples: NDArray[Any], n_bins: int = N_BINS) -> tuple[int, NDArray[Any], NDArray[Any]]:
-    """Samples a bin, and the lowest and highest of each bin ``(n_variates, n_bins)``; NaN where all is gap.
-
-    >>> envelope(np.array([[1.0, 5.0, 2.0, np.nan, 0.0]]), n_bins=3)
-    (2, array([[1., 2., 0.]]), array([[5., 2., 0.]]))
-    """
+    """Samples a bin, and the lowest and highest of each bin ``(n_variates, n_bins)``; NaN where all is gap."""
     n_variates, n_samples = samples.shape
     size = -(-n_samples // n_bins)
     n_used = -(-n_samples // size)
@@ -106,12 +89,7 @@ def columns_over_time(
     seconds: float,
     highest: float = 1.0,
 ) -> NDArray[np.uint8]:  # (N_BINS,)
-    """Mean of the windows over each moment, 0 to 254 for 0 to ``highest``; `NO_WINDOW` where there is none.
-
-    >>> at = columns_over_time(np.array([0.0]), np.array([1.0]), np.array([0.5]), begin=0, seconds=2)
-    >>> at[[0, 999, 1000]]
-    array([127, 127, 255], dtype=uint8)
-    """
+    """Mean of the windows over each moment, 0 to 254 for 0 to ``highest``; `NO_WINDOW` where there is none."""
     times = begin + seconds * (np.arange(N_BINS) + 0.5) / N_BINS
     means = covering_mean(start_s, end_s, values, times)
     shown = np.rint(254 * np.clip(np.nan_to_num(means) / highest, 0, 1))
@@ -141,7 +119,7 @@ class Kept:
         return (after - before) * self.bytes_a_sample
 
     def add(self, more: Iterable[Span]) -> None:
-        """Keep these too."""
+        """Add spans."""
         self.spans = self._with(more)
 
     def _with(self, more: Iterable[Span]) -> list[Span]:
@@ -157,31 +135,18 @@ class Kept:
 
 @dataclass(frozen=True, eq=False)
 class Wanted:
-    """What one channel would like to have kept.
-
-    Attributes
-    ----------
-    groups
-        Most important first: the spans of an evidence window and of its neighbours.
-    context
-        Around the strongest window: a page, so that it can be seen where it stands.
-    """
+    """Spans of one channel that should be kept sample by sample."""
 
     n_samples: int
     n_variates: int
-    groups: Sequence[Sequence[Span]]
-    context: Span
+    groups: Sequence[Sequence[Span]]  # an evidence window and its neighbours, most important first
+    context: Span  # a page around the strongest window
 
 
 def spans_to_keep(channels: Sequence[Wanted], order: Sequence[int], budget: int = FULL_BYTES) -> list[Kept]:
     """Share the budget: everything if it fits; else the strongest window of each channel, then the others.
 
-    Parameters
-    ----------
-    channels
-        As the report has them.
-    order
-        Their positions, best rank first. Who comes first is kept first.
+    ``order`` has positions of channels, best rank first.
     """
     kept = [Kept(channel.n_samples, 2 * channel.n_variates) for channel in channels]
     if sum(item.n_samples * item.bytes_a_sample for item in kept) <= budget:

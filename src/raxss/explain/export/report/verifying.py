@@ -4,7 +4,6 @@
 
 Script and style are compared byte by byte when a report is read, and its data with their hash (page.py). Who
 changes data on purpose can write another hash; so the data are compared here with a new computation.
-Next: ../../../cli/verify.py does both.
 """
 
 from __future__ import annotations
@@ -37,18 +36,10 @@ PACKED: dict[Path, tuple[str, int]] = {  # arrays kept as text, and the value th
 
 @dataclass(frozen=True)
 class Verification:
-    """Result of a comparison.
+    """Result of a comparison."""
 
-    Attributes
-    ----------
-    n_values
-        Numbers, texts and packed arrays that were looked at.
-    differences
-        A sentence about each that differs, in the order of the report.
-    """
-
-    n_values: int
-    differences: tuple[str, ...]
+    n_values: int  # numbers, texts and packed arrays that were compared
+    differences: tuple[str, ...]  # a sentence about each that differs, in the order of the report
 
     @property
     def holds(self) -> bool:
@@ -61,19 +52,6 @@ def verify_report(report: Report, again: Report) -> Verification:
 
     Whole numbers and texts must be the same, packed arrays within one step. Other numbers within 1e-6, or where
     they are small by nature (weights, what windows contribute, the steps of a signal) within 1e-6 of the largest.
-
-    Examples
-    --------
-    >>> from raxss import RAxSSClassifier
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic()
-    >>> model = RAxSSClassifier("dlinear", window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
-    >>> verify_report(model.report(series[0]), model.report(series[0])).holds
-    True
-    >>> changed = model.report(series[0])
-    >>> changed.contents["channels"][0]["n_samples"] += 1
-    >>> verify_report(changed, model.report(series[0])).differences
-    ("channel 'motif-000', n_samples: the report says 4589, computed anew it is 4588",)
     """
     expected = json.loads(json.dumps(again.contents))  # as a file has it
     for table in (expected, *expected["channels"]):
@@ -87,7 +65,7 @@ def verify_report(report: Report, again: Report) -> Verification:
 
 
 def _n_values(value: Any) -> int:
-    """How many there are that are no list and no table."""
+    """Number of values that are neither list nor table."""
     if isinstance(value, dict | list):
         return sum(map(_n_values, value.values() if isinstance(value, dict) else value))
     return 1
@@ -122,7 +100,7 @@ def _of_tables(
 
 
 def _measure(key: str, table: Mapping[str, Any], above: float) -> float:
-    """What the numbers of this name are compared by; 0: by themselves."""
+    """Scale that numbers of this name are compared by; 0: their own size."""
     if key in OF_ONE:
         return 1.0
     if key == "effective_windows":
@@ -133,7 +111,7 @@ def _measure(key: str, table: Mapping[str, Any], above: float) -> float:
 
 
 def _largest(value: Any) -> float:
-    """Of all numbers in lists of lists."""
+    """Largest absolute value of the floats in nested lists."""
     if isinstance(value, list):
         return max(map(_largest, value), default=0.0)
     return abs(value) if isinstance(value, float) else 0.0
@@ -177,7 +155,7 @@ def _of_arrays(found: Any, expected: str, dtype: str, nothing: int) -> str:
 
 
 def _named(path: Path, channels: Sequence[Mapping[str, Any]]) -> str:
-    """How a person finds the place: ``channel 'C3', windows.weight[4]``."""
+    """Path as a reader finds it: ``channel 'C3', windows.weight[4]``."""
     parts = []
     if path[:1] == ("channels",) and len(path) > 1:
         parts, path = [f"channel {display_name(channels[int(path[1])]['name'])}"], path[2:]

@@ -1,14 +1,15 @@
-"""Retrieval randomisation: scores with shuffled, foreign or inverted neighbours.
+"""Randomised neighbours and networks: how far scores and evidence move.
 
     predictions of several series -> neighbours shuffled, of other series, inverted -> new weights and score
-        -> how far probabilities, weights and rankings move, and whether decisions stay
+    ModelAdapter, series -> layers scrambled from the last to the first, one more at a time -> new evidence
 
     shuffled      each window gets the list, and so the support, of another window of its series
     other series  the most similar windows of other series in place of those of its own
     inverted      what was supported most counts least (weights softmax(-s / tau))
 
-Evidence shows neighbours as reasons. If they can be swapped without effect, they are not.
-Next: parameter_randomisation.py does the same to the network.
+Neighbours that can be swapped without effect are no reasons. Evidence that stays while the network is destroyed
+shows the signal, or the method, and not the model (Adebayo et al., 2018); weights from the signal alone stay by
+construction.
 """
 
 from __future__ import annotations
@@ -19,9 +20,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
 from raxss.data.series import Series
-from raxss.explain.faithfulness.model_adapter import WindowModelAdapter
+from raxss.explain.faithfulness.model_adapter import (
+    ModelAdapter,
+    WindowAttribution,
+    WindowModelAdapter,
+    scrambled,
+)
 from raxss.explain.faithfulness.timeline import rank_correlation, top_overlap
 from raxss.method.aggregation import Aggregation
 from raxss.method.inference import Prediction, Predictor
@@ -33,6 +40,7 @@ Floats = NDArray[np.float64]
 SHUFFLED, OTHERS, INVERTED = CONTROLS = ("shuffled", "other series", "inverted")
 WINDOWS_OF_A_SERIES = 200  # in the bank of other series, at most
 WINDOWS_AT_ONCE = 1024
+MOST_STEPS = 8
 
 
 def randomised_retrieval(
@@ -45,16 +53,6 @@ def randomised_retrieval(
     Rows: ``control``; ``moved``, the distance of the probability of the class that was predicted;
     ``weights_moved``, half the sum of the changes of weights, from 0 to 1; ``rank_correlation`` and
     ``top_overlap`` of contributions; ``flipped``; ``probability``, of each class.
-
-    Examples
-    --------
-    >>> from raxss import RAxSSClassifier
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic(8)
-    >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> adapter = model.model_adapter()
-    >>> [one["control"] for one in next(randomised_retrieval(adapter, series[:3]))]
-    ['shuffled', 'other series', 'inverted']
     """
     predictor = adapter.predictor
     inverse = weighting_named(predictor.weighting).inverse
@@ -95,7 +93,7 @@ def _again(
     *,
     posteriors: Floats | None = None,
 ) -> Aggregation:
-    """The score again, by a predictor with other settings, with other lists or with other posteriors."""
+    """Aggregate a prediction again, with another predictor, other lists or other posteriors."""
     own = prediction.aggregation
     return predictor.aggregate(
         prediction.series,
@@ -128,7 +126,7 @@ def _of_others(
     others: Sequence[int],
     generator: np.random.Generator,
 ) -> Aggregation:
-    """Neighbours are sought among windows of other series."""
+    """Aggregation with neighbours from windows of other series."""
     # some of each, so that one long series is not the whole bank
     some = [generator.permutation(len(vectors[k]))[:WINDOWS_OF_A_SERIES] for k in others]
     bank = np.concatenate([vectors[k][rows] for k, rows in zip(others, some, strict=True)])
@@ -166,4 +164,51 @@ def _row(control: str, before: Aggregation, after: Aggregation) -> dict[str, Any
         "top_overlap": top_overlap(*contributions),
         "flipped": bool(after.series_probability.argmax() != class_),
         "probability": after.series_probability.round(8).tolist(),
+    }
+
+
+def layers_from_the_top(network: nn.Module, n_most: int = MOST_STEPS) -> list[list[str]]:
+    """Names of modules that hold parameters themselves, the last first, in at most so many portions."""
+    own: dict[str, None] = {}
+    for name, _ in network.named_parameters():
+        own.setdefault(name.rpartition(".")[0] or name)
+    names = [*own][::-1]
+    portions = np.array_split(np.arange(len(names)), min(n_most, len(names))) if names else []
+    return [[names[place] for place in some] for some in portions]
+
+
+def randomised_network(
+    adapter: ModelAdapter, attributions: Sequence[WindowAttribution], *, seed: int = 0
+) -> Iterator[list[dict[str, Any]]]:
+    """For each step of the cascade a list with a row for each series.
+
+    Rows: ``step``, from 1; ``layers``, those that were scrambled last; ``share``, of the layers scrambled so far;
+    ``rank_correlation`` and ``top_overlap`` of contributions to the class that was predicted before;
+    ``posterior_correlation``, ``weight_correlation`` (None where weights are equal); ``moved`` as in
+    `randomised_retrieval`; ``probability``.
+    """
+    portions = layers_from_the_top(adapter.network)
+    series: list[Series] = [item.series for item in attributions]
+    gone: list[str] = []
+    for step, names in enumerate(portions, start=1):
+        gone += names
+        other = adapter.with_network(scrambled(adapter.network, gone, seed=seed))
+        facts = {"step": step, "layers": ", ".join(names), "share": len(gone) / sum(map(len, portions))}
+        yield [
+            {**facts, **_compared(before, after)}
+            for before, after in zip(attributions, other.attributions(series), strict=True)
+        ]
+
+
+def _compared(before: WindowAttribution, after: WindowAttribution) -> dict[str, Any]:
+    class_ = before.predicted
+    both = before.contributions(class_), after.contributions(class_)
+    weighs = before.weights_differ
+    return {
+        "rank_correlation": rank_correlation(*both),
+        "top_overlap": top_overlap(*both),
+        "posterior_correlation": rank_correlation(before.posteriors[:, class_], after.posteriors[:, class_]),
+        "weight_correlation": rank_correlation(before.weights, after.weights) if weighs else None,
+        "moved": float(abs(after.probability[class_] - before.probability[class_])),
+        "probability": after.probability.round(8).tolist(),
     }
