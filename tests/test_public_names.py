@@ -5,6 +5,7 @@ import inspect
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -27,9 +28,16 @@ def test_every_public_name_is_there_and_says_what_it_is(name):
     assert inspect.getdoc(found)
 
 
-def test_an_unknown_name_is_answered_with_the_known_ones():
+def test_the_classifier_is_also_in_its_package():
+    from raxss.estimator import RAxSSClassifier
+
+    assert RAxSSClassifier is raxss.RAxSSClassifier
+
+
+@pytest.mark.parametrize("module", ["raxss", "raxss.estimator"])
+def test_an_unknown_name_is_answered_with_the_known_ones(module):
     with pytest.raises(AttributeError, match=r"no attribute 'Classifier'.*RAxSSClassifier"):
-        _ = raxss.Classifier
+        _ = import_module(module).Classifier
 
 
 def test_importing_raxss_loads_none_of_its_dependencies():
