@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from raxss.cli.options import Data, Root
-from raxss.cli.split import Balance, By, Folds, Fractions, LeaveOut, Seed, title_of
+from raxss._core.bounded import read_text
+from raxss.cli.options import described
+from raxss.cli.split import SPLITTING, make_splits, title_of
 from raxss.cli.terminal import printable
+from raxss.errors import DataError, RecordingError
 
 MAX_NAMES_BYTES = 2**24
 
@@ -18,51 +21,36 @@ if TYPE_CHECKING:
     from raxss.data.series import SeriesCollection
     from raxss.data.splits import Split
 
-SplitPath = Annotated[
-    Path | None,
-    typer.Option(
-        "--split", help="Split file or folder written by raxss split. By default the split is drawn here."
-    ),
-]
-ModelFolder = Annotated[
-    Path | None, typer.Option("--model", help="Model whose scaling and counts are compared with the split.")
-]
-Names = Annotated[
-    Path | None,
-    typer.Option(
-        "--training-names",
-        help="Text file with one series name per line: series that a model has been trained on.",
-    ),
-]
-AsJson = Annotated[
-    bool,
-    typer.Option("--json", help="Print {clean, findings: [{code, severity, message, split}], splits}."),
-]
 
-
+@described(
+    **SPLITTING,
+    split="Split file or folder written by raxss split. By default the split is drawn here.",
+    model=typer.Option(help="Model whose scaling and counts are compared with the split."),
+    training_names="Text file with one series name per line: series that a model has been trained on.",
+    as_json=typer.Option(
+        "--json", help="Print {clean, findings: [{code, severity, message, split}], splits}."
+    ),
+)
 def audit_split(
-    data: Data,
-    split: SplitPath = None,
-    by: By = None,
-    seed: Seed = 69421,
-    fractions: Fractions = "0.7,0.1,0.2",
-    folds: Folds = None,
-    leave_out: LeaveOut = None,
-    balance: Balance = "none",
-    model: ModelFolder = None,
-    training_names: Names = None,
-    root: Root = None,
-    as_json: AsJson = False,
+    data: str,
+    split: Path | None = None,
+    by: str | None = None,
+    seed: int = 69421,
+    fractions: str = "0.7,0.1,0.2",
+    folds: int | None = None,
+    leave_out: str | None = None,
+    balance: str = "none",
+    model: Path | None = None,
+    training_names: Path | None = None,
+    root: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Check a split for leakage between training, validation and test set.
 
     Looks for shared patients, pairs, recordings and electrodes, copied and resampled signals, balancing before the
     split, and statistics fitted across it. Exit code 0 if every split is clean, 1 if there is a leak.
     """
-    import json
-
     from raxss.cli.fit import read_data
-    from raxss.cli.split import make_splits
     from raxss.data.leakage import audit_split as audit
     from raxss.data.leakage import read_fitted
 
@@ -95,7 +83,6 @@ def audit_split(
 def read_splits(path: Path, series: SeriesCollection) -> list[Split]:
     """One split from a file, or all from a folder."""
     from raxss.data.splits import Split
-    from raxss.errors import RecordingError
 
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files:
@@ -105,9 +92,6 @@ def read_splits(path: Path, series: SeriesCollection) -> list[Split]:
 
 def read_names(path: Path) -> list[str]:
     """The lines of a text file."""
-    from raxss._core.bounded import read_text
-    from raxss.errors import DataError, RecordingError
-
     try:
         text = read_text(path, f"the file {path.name!r}", MAX_NAMES_BYTES, why="it holds names, one a line")
         return [line.strip() for line in text.splitlines() if line.strip()]

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+from raxss.cli.options import described
 from raxss.cli.terminal import printable
 
 if TYPE_CHECKING:
     from raxss.data.problems import Inspection
 
-Paths = Annotated[
-    list[Path],
-    typer.Argument(help="Recordings, BIDS datasets, or folders of recordings.", show_default=False),
-]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Print a list of {path, verdict, problems: [{code, message}]}.")
-]
-Signals = Annotated[
-    bool,
-    typer.Option(
-        "--signals/--no-signals", help="Inspect the signals as well, not only headers and file sizes."
-    ),
-]
 
-
-def check(paths: Paths, as_json: AsJson = False, signals: Signals = True) -> None:
+@described(
+    paths=typer.Argument(help="Recordings, BIDS datasets, or folders of recordings.", show_default=False),
+    as_json=typer.Option("--json", help="Print a list of {path, verdict, problems: [{code, message}]}."),
+    signals=typer.Option(help="Inspect the signals as well, not only headers and file sizes."),
+)
+def check(paths: list[Path], as_json: bool = False, signals: bool = True) -> None:
     """Inspect recordings for damage and inconsistencies before they are decoded.
 
     Verdicts are ok, warning (it can be read, and you should know) and refused. Exit code 1 if any is refused.
@@ -40,8 +33,6 @@ def check(paths: Paths, as_json: AsJson = False, signals: Signals = True) -> Non
         if not as_json:
             print("\n".join(lines_of(inspection)), flush=True)
     if as_json:
-        import json
-
         print(json.dumps([item.as_json() for item in inspections], indent=2))
     if notes := [note for item in inspections for note in item.notes]:
         more = f" (and {len(notes) - 1} more recordings)" if len(notes) > 1 else ""

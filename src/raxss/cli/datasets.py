@@ -6,37 +6,25 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from raxss.cli.options import Root
+from raxss.cli.options import described
+from raxss.errors import ConfigError, DataError, RAxSSError
 
 if TYPE_CHECKING:
     from raxss.data.datasets.dataset import Dataset
 
 app = typer.Typer(help="List, summarise and download the named datasets.")
 
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Name = Annotated[str, typer.Argument(help="Name of a dataset, as listed by raxss datasets.")]
-Base = Annotated[
-    str | None,
-    typer.Option(help="Base URL of the files. Default: RAXSS_DATA_URL, or the public archive."),
-]
-Jobs = Annotated[int, typer.Option(help="Number of parallel downloads.", min=1, max=64)]
-Only = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="A subject (sub-pt01) or a pattern of paths ('*.tsv'); may be given again for more. What concerns all "
-        "subjects always comes along."
-    ),
-]
-Verify = Annotated[bool, typer.Option("--verify", help="Check files again that passed an earlier check.")]
+AS_JSON = typer.Option("--json", help="Print JSON.")
+NAME = typer.Argument(help="Name of a dataset, as listed by raxss datasets.")
 
 
 @app.callback(invoke_without_command=True)
-def list_datasets(context: typer.Context, root: Root = None, as_json: AsJson = False) -> None:
+@described(as_json=AS_JSON)
+def list_datasets(context: typer.Context, root: Path | None = None, as_json: bool = False) -> None:
     """List the named datasets: licence, size, citation, and what is on disk."""
     if context.invoked_subcommand is not None:
         return
@@ -56,7 +44,8 @@ def list_datasets(context: typer.Context, root: Root = None, as_json: AsJson = F
 
 
 @app.command("summary")
-def summary(name: Name = "ds003029", root: Root = None, as_json: AsJson = False) -> None:
+@described(name=NAME, as_json=AS_JSON)
+def summary(name: str = "ds003029", root: Path | None = None, as_json: bool = False) -> None:
     """Summarise a dataset; for ds003029, the table of the paper with one row per centre."""
     from raxss.data.datasets.folders import folder_of
     from raxss.data.datasets.registry import find_dataset
@@ -67,13 +56,21 @@ def summary(name: Name = "ds003029", root: Root = None, as_json: AsJson = False)
 
 
 @app.command("download")
+@described(
+    name=NAME,
+    base="Base URL of the files. Default: RAXSS_DATA_URL, or the public archive.",
+    jobs=typer.Option(help="Number of parallel downloads.", min=1, max=64),
+    only="A subject (sub-pt01) or a pattern of paths ('*.tsv'); may be given again for more. What concerns all "
+    "subjects always comes along.",
+    verify="Check files again that passed an earlier check.",
+)
 def download(
-    name: Name,
-    root: Root = None,
-    base: Base = None,
-    jobs: Jobs = 4,
-    only: Only = None,
-    verify: Verify = False,
+    name: str,
+    root: Path | None = None,
+    base: str | None = None,
+    jobs: int = 4,
+    only: list[str] | None = None,
+    verify: bool = False,
 ) -> None:
     """Download a dataset from its public archive and check every file; interrupted downloads resume.
 
@@ -85,7 +82,6 @@ def download(
     from raxss.data.datasets.folders import ROOT_VARIABLE, data_root, folder_of
     from raxss.data.datasets.listing import choose
     from raxss.data.datasets.registry import DATASETS, find_dataset
-    from raxss.errors import ConfigError, DataError
 
     dataset = find_dataset(name)
     if not dataset.base:
@@ -124,7 +120,6 @@ def download(
 
 def _facts(dataset: Dataset, root: Path | None) -> dict[str, Any]:
     from raxss.data.datasets.folders import on_disk
-    from raxss.errors import RAxSSError
 
     named = ("name", "about", "licence", "size", "citation", "doi", "source")
     facts: dict[str, Any] = {name: getattr(dataset, name) for name in named}

@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
+import platform
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from raxss.cli.options import Device, Epochs, Overwrite, Preset, Seed
+from raxss._core.atomic import whole_folder, write_json
+from raxss.cli.options import described
 
 if TYPE_CHECKING:
     from raxss.data.series import SeriesCollection
     from raxss.estimator.classifier import RAxSSClassifier
     from raxss.explain.series_evidence import SeriesEvidence
 
-OutFolder = Annotated[Path, typer.Option("--out", help="Folder to write.")]
-
 POSITIVE = "AF"
 WINDOW_LENGTH, STRIDE = 1024, 256  # 3.4 s, which is three or four heart beats, every 0.9 s
 
 
+@described(out="Folder to write.")
 def demo(
-    out: OutFolder,
-    preset: Preset = "recommended",
-    seed: Seed = 69421,
-    max_epochs: Epochs = None,
-    device: Device = "auto",
-    overwrite: Overwrite = False,
+    out: Path,
+    preset: str = "recommended",
+    seed: int = 69421,
+    max_epochs: int | None = None,
+    device: str = "auto",
+    overwrite: bool = False,
 ) -> None:
     """Train on the embedded ECG sample, evaluate on held-out records, and explain some of them.
 
     Writes metrics.json, the folder model, and the folder evidence with reports and figures.
     """
-    from raxss._core.atomic import whole_folder, write_json
     from raxss.cli.fit import settings_from
     from raxss.data.datasets.sample import load_sample
     from raxss.data.splits import hold_out
@@ -84,8 +82,6 @@ def _metrics(model: RAxSSClassifier, test: SeriesCollection) -> dict[str, Any]:
 
 def _circumstances(model: RAxSSClassifier, seed: int, preset: str) -> dict[str, Any]:
     """What the numbers depend on."""
-    import platform
-
     import torch
 
     from raxss.estimator.persistence import versions

@@ -8,13 +8,15 @@ from contextlib import ExitStack
 from enum import StrEnum
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from raxss.cli.options import Bank, BankSize, Device, InputRate, Inputs, Model, Overwrite, Resample
-from raxss.cli.predict import opened_model, series_for, tell_seen
+from raxss._core.atomic import check_writable, reserved_output
+from raxss.cli.options import described
+from raxss.cli.predict import series_for, tell_seen
 from raxss.cli.terminal import counted, printable, refuse_if
+from raxss.errors import DataError, RAxSSWarning, display_name, join_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -31,74 +33,39 @@ class OutputFormat(StrEnum):
     """What can be written: the report of each recording, the others for each of its series."""
 
     REPORT = "report"
-
     JSON = "json"
     PARQUET = "parquet"
     FIGURES = "figures"
 
 
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        help="Folder to write, with one folder a recording in it; or a name that ends in .html, for the report of "
-        "one recording alone.",
-    ),
-]
-Top = Annotated[
-    int, typer.Option(min=0, help="Number of windows whose neighbour lists are kept; 0 keeps all.")
-]
-Formats = Annotated[
-    list[OutputFormat] | None,
-    typer.Option("--format", help="Output format; may be given more than once. Default: all."),
-]
-Positive = Annotated[
-    str | None,
-    typer.Option(
-        help="Class by whose probability channels are ranked. Default: the class with the fewest training series. "
-        "The page of a report can rank by any."
-    ),
-]
-OneTable = Annotated[
-    bool,
-    typer.Option(
-        "--one-table",
-        help="Write all series into one windows.parquet, neighbors.parquet and summary.parquet, with a column "
-        "'series': for recordings of many channels.",
-    ),
-]
-Faithfulness = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder that raxss faithfulness wrote for this model: reports state its verdict and link to its page."
-    ),
-]
-DerivativesRoot = Annotated[
-    Path | None,
-    typer.Option(
-        "--bids-derivatives",
-        help="Write channels.tsv (probability, rank), events.tsv (strongest windows) and their sidecars into this "
-        "BIDS derivative dataset, such as BIDS/derivatives/raxss. For BIDS roots and recordings inside them.",
-    ),
-]
-
-
+@described(
+    out="Folder to write, with one folder a recording in it; or a name that ends in .html, for the report of one "
+    "recording alone.",
+    top=typer.Option(min=0, help="Number of windows whose neighbour lists are kept; 0 keeps all."),
+    formats=typer.Option("--format", help="Output format; may be given more than once. Default: all."),
+    positive="Class by whose probability channels are ranked. Default: the class with the fewest training series. "
+    "The page of a report can rank by any.",
+    one_table="Write all series into one windows.parquet, neighbors.parquet and summary.parquet, with a column "
+    "'series': for recordings of many channels.",
+    bids_derivatives="Write channels.tsv (probability, rank), events.tsv (strongest windows) and their sidecars "
+    "into this BIDS derivative dataset, such as BIDS/derivatives/raxss. For BIDS roots and recordings inside them.",
+)
 def explain(
-    model: Model,
-    inputs: Inputs,
-    out: Out = None,
-    device: Device = "auto",
-    top: Top = 50,
-    formats: Formats = None,
-    positive: Positive = None,
-    one_table: OneTable = False,
-    bids_derivatives: DerivativesRoot = None,
-    faithfulness: Faithfulness = None,
-    bank: Bank = None,
-    bank_size: BankSize = None,
-    rate: InputRate = None,
-    resample: Resample = False,
-    overwrite: Overwrite = False,
+    model: Path,
+    inputs: list[Path],
+    out: Path | None = None,
+    device: str = "auto",
+    top: int = 50,
+    formats: list[OutputFormat] | None = None,
+    positive: str | None = None,
+    one_table: bool = False,
+    bids_derivatives: Path | None = None,
+    faithfulness: Path | None = None,
+    bank: str | None = None,
+    bank_size: int | None = None,
+    rate: float | None = None,
+    resample: bool = False,
+    overwrite: bool = False,
 ) -> None:
     """Explain predictions: an offline HTML report per recording, and JSON, Parquet, figures or BIDS derivatives."""
     alone = out is not None and out.suffix.lower() == ".html"
@@ -115,18 +82,17 @@ def explain(
         out is None and (formats or one_table),
         "--format and --one-table are about what is written to --out; give one",
     )
-    from raxss._core.atomic import reserved_output
 
     with ExitStack() as locks:
         if out is not None:
             locks.enter_context(reserved_output(out, overwrite=overwrite))
-        from raxss.estimator.batch import refuse_unused_rate
+        from raxss.estimator.batch import open_model, refuse_unused_rate
         from raxss.estimator.persistence import describe_model
         from raxss.explain.export.tables import write_tables
         from raxss.explain.export.writing import write_recordings, write_report
         from raxss.explain.findings import class_of, model_facts, watched
 
-        classifier = opened_model(model, device, bank, bank_size)
+        classifier = open_model(model, device, bank, bank_size, verbose=1)
         about = model_facts(describe_model(classifier))
         class_ = None if positive is None else class_of(classifier.classes_.tolist(), positive)
         derivatives = None
@@ -184,8 +150,6 @@ def with_verdict(about: dict[str, Any], folder: Path, beside: Path) -> dict[str,
 
 def only_recording(recordings: Iterator[tuple[str, Any]], out: Path) -> str:
     """One file is about one recording."""
-    from raxss.errors import DataError, join_names
-
     names = [name for name, _ in islice(recordings, 2)]
     if len(names) > 1:
         raise DataError(
@@ -221,7 +185,6 @@ def batches_of_tree(
     A recording that the model cannot take is left out with a warning, unless it is the only one.
     """
     from raxss.data.bids import plan_to_read
-    from raxss.errors import DataError, RAxSSWarning, display_name
     from raxss.estimator.batch import FromPlan
 
     preparation = classifier.preparation_of_model(resample=resample)
@@ -277,7 +240,6 @@ def opened_derivatives(
     root: Path, inputs: list[Path], about: dict[str, Any], class_: Any, overwrite: bool
 ) -> Derivatives:
     """The derivative dataset of the tree that the inputs are of, or an error before any work is done."""
-    from raxss._core.atomic import check_writable
     from raxss.explain.export.derivatives import find_source, open_derivatives
 
     source, recordings = find_source(inputs)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from raxss.cli.options import Device, InputRate, Resample, Root, TestPart
-from raxss.cli.predict import opened_model, series_for, training_states
+from raxss._core.atomic import output_lock
+from raxss._core.bounded import read_json
+from raxss.cli.options import described
+from raxss.cli.predict import series_for, training_states
+from raxss.cli.table import names_from
 from raxss.cli.terminal import refuse_if
+from raxss.errors import DataError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,77 +25,51 @@ if TYPE_CHECKING:
     from raxss.estimator.classifier import RAxSSClassifier
 
 N_SERIES, SEED = 40, 69421
-What = Annotated[
-    Path | None,
-    typer.Argument(
+
+
+@described(
+    what=typer.Argument(
         help="Model folder, or a study (.toml) whose systems are fitted first; none: controls alone."
     ),
-]
-Data = Annotated[
-    list[str] | None,
-    typer.Argument(
+    data=typer.Argument(
         help="With a model: a named dataset, or recordings, manifests, BIDS roots or prepared folders. Series that "
         "the model has learned from are left out."
     ),
-]
-Out = Annotated[Path, typer.Option("--out", help="Output folder for page, plots and tables.")]
-NSeries = Annotated[
-    int, typer.Option(min=0, help="Number of series, drawn at random and balanced over classes; 0: all.")
-]
-Seed = Annotated[int, typer.Option(help="Seed of series, surrogates, random orders and randomised layers.")]
-Probes = Annotated[
-    str | None,
-    typer.Option(
-        help="Comma-separated subset of deletion,counterfactual,stability,localisation,retrieval,network,features."
-    ),
-]
-Marks = Annotated[
-    Path | None,
-    typer.Option(
-        help="Table of marked events (.tsv: onset, duration, and channel or trial_type such as ripple_AHR3-4): "
-        "does evidence lie there? Marks on pairs of contacts: their differences are asked about."
-    ),
-]
-EventClass = Annotated[
-    str | None, typer.Option(help="Class that the marks are evidence for. Default: the predicted class.")
-]
-Other = Annotated[
-    Path | None,
-    typer.Option("--other", help="The same model trained with another seed, for the stability probe."),
-]
-Control = Annotated[
-    bool,
-    typer.Option("--control/--no-control", help="Also run the controls: planted motifs and random weights."),
-]
-Systems = Annotated[str | None, typer.Option(help="With a study: comma-separated subset of its systems.")]
-Fold = Annotated[int, typer.Option(min=0, help="With a study: index of the seed, from 0.")]
-
-
+    out="Output folder for page, plots and tables.",
+    n_series=typer.Option(min=0, help="Number of series, drawn at random and balanced over classes; 0: all."),
+    seed="Seed of series, surrogates, random orders and randomised layers.",
+    probes="Comma-separated subset of deletion,counterfactual,stability,localisation,retrieval,network,features.",
+    marks="Table of marked events (.tsv: onset, duration, and channel or trial_type such as ripple_AHR3-4): does "
+    "evidence lie there? Marks on pairs of contacts: their differences are asked about.",
+    event_class="Class that the marks are evidence for. Default: the predicted class.",
+    other="The same model trained with another seed, for the stability probe.",
+    systems="With a study: comma-separated subset of its systems.",
+    fold=typer.Option(min=0, help="With a study: index of the seed, from 0."),
+    control=typer.Option(help="Also run the controls: planted motifs and random weights."),
+)
 def faithfulness(
-    what: What = None,
-    data: Data = None,
-    out: Out = Path("faithfulness"),
-    n_series: NSeries = N_SERIES,
-    seed: Seed = SEED,
-    probes: Probes = None,
-    marks: Marks = None,
-    event_class: EventClass = None,
-    other: Other = None,
-    split: TestPart = None,
-    systems: Systems = None,
-    fold: Fold = 0,
-    control: Control = True,
-    device: Device = "auto",
-    root: Root = None,
-    rate: InputRate = None,
-    resample: Resample = False,
+    what: Path | None = None,
+    data: list[str] | None = None,
+    out: Path = Path("faithfulness"),
+    n_series: int = N_SERIES,
+    seed: int = SEED,
+    probes: str | None = None,
+    marks: Path | None = None,
+    event_class: str | None = None,
+    other: Path | None = None,
+    split: Path | None = None,
+    systems: str | None = None,
+    fold: int = 0,
+    control: bool = True,
+    device: str = "auto",
+    root: Path | None = None,
+    rate: float | None = None,
+    resample: bool = False,
 ) -> None:
     """Test the faithfulness of explanations: perturbation, retrieval and parameter randomisation, stability.
 
     Writes a page, DIR/README.md, with a verdict by stated rules. An interrupted run resumes with the same command.
     """
-    from raxss._core.atomic import output_lock
-    from raxss.cli.table import names_from
     from raxss.explain.faithfulness.running import PROBES, Plan
 
     plan = Plan(n_series=n_series or None, seed=seed, probes=tuple(names_from(probes)) or PROBES)
@@ -108,17 +86,17 @@ def faithfulness(
     with output_lock(os.path.realpath(out)):
         from raxss.benchmark.analyses.faithfulness_control import run_controls
         from raxss.benchmark.analyses.faithfulness_report import write_faithfulness
+        from raxss.estimator.batch import open_model
         from raxss.estimator.persistence import describe_model
         from raxss.explain.faithfulness.running import run_probes
 
         if what is None or data is None:
             found = run_controls(out / "controls", plan=plan, device=device)
             return print_verdicts(write_faithfulness(found, out=out, title="Controls")[-1])
-        model = opened_model(what, device)
-        model.set_params(verbose=0)  # bars of single predictions would be in the way of that of the probes
+        model = open_model(what, device)
         series = unseen(model, requested_series(model, data, split, root, rate, resample))
         series, truth = (series, None) if marks is None else marked(series, marks)
-        second = None if other is None else opened_model(other, device).model_adapter()
+        second = None if other is None else open_model(other, device).model_adapter()
         about = {
             "model": what.name,
             "settings": model.current_config.hash,
@@ -207,7 +185,6 @@ def unseen(model: RAxSSClassifier, series: SeriesCollection) -> SeriesCollection
     """Series that the model has not learned from: its evidence for the others may be memory."""
     from raxss.data.series import SeriesCollection
     from raxss.data.training_overlap import MARKED
-    from raxss.errors import DataError
 
     states = training_states(model, series)
     new = SeriesCollection(item for item, state in zip(series, states, strict=True) if state not in MARKED)
@@ -223,8 +200,6 @@ def unseen(model: RAxSSClassifier, series: SeriesCollection) -> SeriesCollection
 
 def print_verdicts(page: Path) -> None:
     """The verdicts, and where to read on."""
-    from raxss._core.bounded import read_json
-
     found = read_json(page.parent / "verdict.json")["verdicts"]
     for name, entry in found.items():
         print(f"{name}: {entry['verdict']} ({entry['why']})")

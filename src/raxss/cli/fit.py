@@ -6,69 +6,50 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from raxss.cli.options import Data, Device, Epochs, Overwrite, Preset, Root, Seed
+from raxss._core.atomic import check_writable, output_lock, refuse_existing
+from raxss.cli.options import described
+from raxss.errors import ModelError, RecordingError
 
 if TYPE_CHECKING:
     from raxss.data.series import SeriesCollection
     from raxss.estimator.config import Config
 
-SplitFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--split",
-        help="Split file written by raxss split: trains on its training set, stops early on its validation set.",
-    ),
-]
-Out = Annotated[Path, typer.Option("--out", help="Model folder to write.")]
-Signal = Annotated[
-    str | None,
-    typer.Option(help="Signal type: eeg, ecg or motion. Adds settings of recommended for such signals."),
-]
-Settings = Annotated[
-    Path | None, typer.Option("--config", help="TOML file with settings that override the preset.")
-]
-WindowLength = Annotated[int | None, typer.Option(help="Window length in samples.")]
-Stride = Annotated[int | None, typer.Option(help="Step between windows in samples.")]
-CalibrationMethod = Annotated[
-    str | None,
-    typer.Option("--calibration", help="Calibration method: none, isotonic, temperature or venn-abers."),
-]
-CalibrationLevel = Annotated[
-    str | None,
-    typer.Option(
-        help="window: posteriors are calibrated before they are added up; series: their sum is, and evidence shows "
-        "both numbers."
-    ),
-]
-ConformalAlpha = Annotated[
-    float | None,
-    typer.Option(help="Miscoverage rate of prediction sets; 0: no sets."),
-]
-Resume = Annotated[bool, typer.Option("--resume", help="Resume from the checkpoint of an interrupted run.")]
 
-
+@described(
+    out="Model folder to write.",
+    signal="Signal type: eeg, ecg or motion. Adds settings of recommended for such signals.",
+    config="TOML file with settings that override the preset.",
+    window_length="Window length in samples.",
+    stride="Step between windows in samples.",
+    calibration="Calibration method: none, isotonic, temperature or venn-abers.",
+    calibration_level="window: posteriors are calibrated before they are added up; series: their sum is, and "
+    "evidence shows both numbers.",
+    conformal_alpha="Miscoverage rate of prediction sets; 0: no sets.",
+    split="Split file written by raxss split: trains on its training set, stops early on its validation set.",
+    resume="Resume from the checkpoint of an interrupted run.",
+)
 def fit(
-    data: Data,
-    out: Out,
-    preset: Preset = "recommended",
-    signal: Signal = None,
-    config: Settings = None,
-    window_length: WindowLength = None,
-    stride: Stride = None,
-    max_epochs: Epochs = None,
-    calibration: CalibrationMethod = None,
-    calibration_level: CalibrationLevel = None,
-    conformal_alpha: ConformalAlpha = None,
-    seed: Seed = 69421,
-    device: Device = "auto",
-    root: Root = None,
-    split: SplitFile = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    data: str,
+    out: Path,
+    preset: str = "recommended",
+    signal: str | None = None,
+    config: Path | None = None,
+    window_length: int | None = None,
+    stride: int | None = None,
+    max_epochs: int | None = None,
+    calibration: str | None = None,
+    calibration_level: str | None = None,
+    conformal_alpha: float | None = None,
+    seed: int = 69421,
+    device: str = "auto",
+    root: Path | None = None,
+    split: Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
 ) -> None:
     """Train a model on labelled series.
 
@@ -76,8 +57,6 @@ def fit(
     --resume continues from it. Ctrl-C saves the best model so far, unless MODEL exists already; a second Ctrl-C
     during saving keeps only the checkpoint. The last line of output states what was kept.
     """
-    from raxss._core.atomic import check_writable, output_lock, refuse_existing
-
     settings = settings_from(
         preset,
         config,
@@ -163,7 +142,6 @@ def was_interrupted(folder: Path) -> bool:
 def model_facts(folder: Path) -> dict[str, Any]:
     """What config.json of a model folder says; empty where there is none that can be read."""
     from raxss._core.sealing import read_facts
-    from raxss.errors import ModelError
 
     try:
         return read_facts(folder)
@@ -205,7 +183,6 @@ def read_data(data: str, root: Path | None = None) -> SeriesCollection:
     from raxss.data.datasets import load_dataset
     from raxss.data.files import read_manifest
     from raxss.data.prepare.folder import is_prepared, read_prepared
-    from raxss.errors import RecordingError
 
     if data.endswith(".csv") or os.path.isfile(data):
         return read_manifest(data)

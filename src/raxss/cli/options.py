@@ -1,55 +1,58 @@
-"""Arguments and options that several commands have, each with its help."""
+"""Help of arguments and options: a decorator that adds it to a command, and what several commands share."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-Data = Annotated[
-    str,
-    typer.Argument(
+Command = TypeVar("Command", bound=Callable[..., None])
+
+SHARED = {
+    "data": typer.Argument(
         help="Folder written by raxss prepare, named dataset (see raxss datasets), or CSV manifest: "
         "path,label,group[,rate,channel]."
     ),
-]
-Root = Annotated[
-    Path | None, typer.Option(help="Folder with the named datasets. Default: the variable RAXSS_DATA.")
-]
-Model = Annotated[Path, typer.Argument(help="Model folder written by raxss fit.")]
-Inputs = Annotated[
-    list[Path],
-    typer.Argument(
+    "model": typer.Argument(help="Model folder written by raxss fit."),
+    "inputs": typer.Argument(
         help="Recordings (.edf, .bdf, .vhdr, WFDB, .npz, .npy, .csv), CSV manifests with a column 'path', BIDS "
         "roots, or folders that raxss prepare made."
     ),
-]
-Preset = Annotated[str, typer.Option(help="Preset: paper, sss or recommended.")]
-Seed = Annotated[int, typer.Option(help="Random seed of split, initial weights and order of windows.")]
-Epochs = Annotated[int | None, typer.Option("--max-epochs", help="Maximum number of epochs.")]
-Device = Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")]
-Bank = Annotated[
-    str | None,
-    typer.Option(
-        help="Windows that may be neighbours, overriding the model: series (all windows), local (those nearest in "
-        "time) or sampled (segments spread over the series); the latter two for recordings of many hours."
-    ),
-]
-BankSize = Annotated[int | None, typer.Option(help="Number of windows in a local or sampled bank.")]
-InputRate = Annotated[
-    float | None,
-    typer.Option("--rate", help="Sampling rate in Hz of files that do not state it (.npy, .npz, .csv)."),
-]
-Resample = Annotated[
-    bool,
-    typer.Option(
-        "--resample",
-        help="Resample recordings to the sampling rate of the training series, with anti-aliasing. Otherwise, "
-        "rates that differ by more than a tenth are refused.",
-    ),
-]
-TestPart = Annotated[
-    Path | None, typer.Option("--split", help="Use only the test set of this split of a prepared folder.")
-]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output.")]
+    "root": "Folder with the named datasets. Default: the variable RAXSS_DATA.",
+    "preset": "Preset: paper, sss or recommended.",
+    "seed": "Random seed of split, initial weights and order of windows.",
+    "max_epochs": "Maximum number of epochs.",
+    "device": "Device: auto, cpu or cuda.",
+    "bank": "Windows that may be neighbours, overriding the model: series (all windows), local (those nearest in "
+    "time) or sampled (segments spread over the series); the latter two for recordings of many hours.",
+    "bank_size": "Number of windows in a local or sampled bank.",
+    "rate": "Sampling rate in Hz of files that do not state it (.npy, .npz, .csv).",
+    "resample": "Resample recordings to the sampling rate of the training series, with anti-aliasing. Otherwise, "
+    "rates that differ by more than a tenth are refused.",
+    "split": "Use only the test set of this split of a prepared folder.",
+    "faithfulness": "Folder that raxss faithfulness wrote for this model: reports state its verdict and link to "
+    "its page.",
+    "overwrite": "Replace existing output.",
+}
+
+
+def described(**own: Any) -> Callable[[Command], Command]:
+    """Give every parameter of a command its help, from ``own`` or from `SHARED`.
+
+    A text makes an option of the parameter's name, for a bool a flag without a ``--no-`` form. Other names, limits
+    and arguments are given as `typer.Option` or `typer.Argument`.
+    """
+
+    def attach(command: Command) -> Command:
+        hints = get_type_hints(command)
+        for name, info in (SHARED | own).items():
+            if name in hints:
+                if isinstance(info, str):
+                    flag = [f"--{name.replace('_', '-')}"] if hints[name] is bool else []
+                    info = typer.Option(*flag, help=info)
+                hints[name] = Annotated[hints[name], info]
+        command.__annotations__ = hints
+        return command
+
+    return attach

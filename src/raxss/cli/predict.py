@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from raxss.cli.options import Bank, BankSize, Device, InputRate, Inputs, Model, Overwrite, Resample, TestPart
+from raxss._core.atomic import reserved_output, whole_file, without_formula
+from raxss.cli.options import described
 from raxss.cli.terminal import counted, printable, refuse_if
+from raxss.errors import ConfigError, DataError, OutputError, display_name, join_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,50 +21,37 @@ if TYPE_CHECKING:
     from raxss.data.series import Series, SeriesCollection
     from raxss.estimator.classifier import RAxSSClassifier
 
-OutFile = Annotated[Path, typer.Option("--out", help="Output table: .csv or .parquet.")]
-Engine = Annotated[
-    str | None,
-    typer.Option(
-        help="Predict recordings in parallel and resume an interrupted run: local (processes on this machine) or "
-        "ray (a cluster; needs the extra 'cluster')."
+
+@described(
+    out="Output table: .csv or .parquet.",
+    engine="Predict recordings in parallel and resume an interrupted run: local (processes on this machine) or ray "
+    "(a cluster; needs the extra 'cluster').",
+    workers=typer.Option(
+        min=1, help="With --engine: number of parallel workers. Default: the number of cores."
     ),
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(min=1, help="With --engine: number of parallel workers. Default: the number of cores."),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option(
+    threads=typer.Option(
         min=1,
         help="With --engine: threads per worker. Default: as many as without --engine, so that results are "
         "identical to the last digit.",
     ),
-]
-Address = Annotated[
-    str | None,
-    typer.Option(
-        help="With --engine ray: auto, host:port or ray://host:port of a cluster whose nodes see model, recordings "
-        "and --out under the same paths. Default: start Ray on this machine."
-    ),
-]
-
-
+    address="With --engine ray: auto, host:port or ray://host:port of a cluster whose nodes see model, recordings "
+    "and --out under the same paths. Default: start Ray on this machine.",
+)
 def predict(
-    model: Model,
-    inputs: Inputs,
-    out: OutFile,
-    device: Device = "auto",
-    split: TestPart = None,
-    bank: Bank = None,
-    bank_size: BankSize = None,
-    rate: InputRate = None,
-    resample: Resample = False,
-    engine: Engine = None,
-    workers: Workers = None,
-    threads: Threads = None,
-    address: Address = None,
-    overwrite: Overwrite = False,
+    model: Path,
+    inputs: list[Path],
+    out: Path,
+    device: str = "auto",
+    split: Path | None = None,
+    bank: str | None = None,
+    bank_size: int | None = None,
+    rate: float | None = None,
+    resample: bool = False,
+    engine: str | None = None,
+    workers: int | None = None,
+    threads: int | None = None,
+    address: str | None = None,
+    overwrite: bool = False,
 ) -> None:
     """Predict class probabilities and their uncertainty, one row per series.
 
@@ -72,21 +61,19 @@ def predict(
     uncalibrated_ (the weighted sum of window probabilities, where scores of series are calibrated), seconds (empty
     without a sampling rate), warnings (out-of-distribution recordings, resampling).
     """
-    from raxss._core.atomic import reserved_output
-    from raxss.errors import OutputError
-
     cluster = any(item is not None for item in (workers, threads, address))
     refuse_if(engine is None and cluster, "--workers, --threads and --address need --engine")
     if out.suffix not in (".csv", ".parquet"):
         raise OutputError(22, f"{out.name!r} must end in .csv or .parquet, so that its format is known")
     with reserved_output(out, overwrite=overwrite):
-        classifier = opened_model(model, device, bank, bank_size)
+        from raxss.estimator.batch import open_model, predict_archive, prediction_rows, prediction_table
+
+        classifier = open_model(model, device, bank, bank_size, verbose=1)
         if engine is None:
             series = series_for(classifier, inputs, split, rate=rate, resample=resample)
-            write_table(prediction_table(classifier, series), out, overwrite=overwrite)
+            table = prediction_table(classifier.classes_, prediction_rows(classifier, series))
+            write_table(table, out, overwrite=overwrite)
             return
-        from raxss.estimator.batch import predict_archive
-
         parts = out.with_name(f"{out.name}.parts")
         only = None if split is None else names_of_test(classifier, inputs, split)
         table, failures = predict_archive(
@@ -101,8 +88,6 @@ def predict(
 
 def write_table(table: pd.DataFrame, out: Path, *, overwrite: bool) -> None:
     """Whole or not at all."""
-    from raxss._core.atomic import whole_file, without_formula
-
     with whole_file(out, overwrite=overwrite) as temporary:
         if out.suffix == ".csv":
             table.map(without_formula).to_csv(temporary, index=False)
@@ -122,8 +107,6 @@ def tell_seen(states: list[str]) -> None:
 
 def tell_failures(failures: Mapping[str, Failure], out: Path, *, n_rows: int) -> None:
     """Print every recording that has no row, and raise at the end, so that scripts notice."""
-    from raxss.errors import DataError, display_name
-
     for name, failure in failures.items():
         message = f"recording {display_name(name)} was not predicted: {printable(str(failure))}"
         print(f"raxss: {message}", file=sys.stderr)
@@ -136,39 +119,9 @@ def tell_failures(failures: Mapping[str, Failure], out: Path, *, n_rows: int) ->
     )
 
 
-def opened_model(
-    folder: Path, device: str, bank: str | None = None, bank_size: int | None = None
-) -> RAxSSClassifier:
-    """The model, with a progress bar on terminals, and with the bank given by option."""
-    from raxss.estimator.batch import open_model
-
-    return open_model(folder, device, bank, bank_size, verbose=1)
-
-
-def prediction_table(model: RAxSSClassifier, series: SeriesCollection) -> pd.DataFrame:
-    """One row a series."""
-    import pandas as pd
-
-    from raxss.estimator.batch import prediction_row, seconds_of, uncertainty_columns
-
-    rows = [
-        prediction_row(
-            model.classes_,
-            name=item.series.name,
-            probabilities=item.probability.tolist(),
-            seconds=seconds_of(item.series),
-            label=item.series.label,
-            uncertainty=uncertainty_columns(model.classes_, item),
-        )
-        for item in model.score_series(series)
-    ]
-    return pd.DataFrame(rows)
-
-
 def names_of_test(model: RAxSSClassifier, inputs: list[Path], split: Path) -> set[str]:
     """The series of the test part, without reading any that is not prepared."""
     from raxss.data.prepare.folder import is_prepared
-    from raxss.errors import ConfigError, display_name
 
     for path in inputs:
         if not is_prepared(path):
@@ -232,7 +185,6 @@ def training_states(model: RAxSSClassifier, series: SeriesCollection) -> list[st
 def refuse_seen(model: RAxSSClassifier, test: SeriesCollection, split: Path) -> None:
     """Raise if the model has learned from series of the test part."""
     from raxss.data.training_overlap import SEEN
-    from raxss.errors import DataError, join_names
 
     states = training_states(model, test)
     if seen := [item.name for item, state in zip(test, states, strict=True) if state in SEEN]:

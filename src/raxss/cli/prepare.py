@@ -7,63 +7,57 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import typer
 
-from raxss.cli.options import Overwrite, Root
+from raxss._core.atomic import check_writable, output_lock
+from raxss._core.bounded import read_json
+from raxss.cli.options import described
+from raxss.cli.table import names_from
 from raxss.cli.terminal import printable
+from raxss.errors import ConfigError, LabelError, RecordingError, did_you_mean
 
 if TYPE_CHECKING:
     from raxss.data.plan import CollectionPlan
     from raxss.data.prepare.preprocessing import Preparation
 
-Source = Annotated[
-    str,
-    typer.Argument(
+
+@described(
+    source=typer.Argument(
         help="A BIDS root, a CSV manifest, a named dataset (see raxss datasets), or recordings with --labels."
     ),
-]
-Out = Annotated[Path, typer.Option("--out", help="Output folder.")]
-Labels = Annotated[
-    Path | None,
-    typer.Option(help="Clinical sheet, or table recording,channel,label, for BIDS and recordings."),
-]
-Classes = Annotated[str | None, typer.Option(help="Labels to keep, such as F,N.")]
-Pool = Annotated[str | None, typer.Option(help="Average pooling, kernel/stride: 24/12 in the paper.")]
-Rate = Annotated[float | None, typer.Option(help="Resample to this sampling rate in Hz.")]
-ScalingOption = Annotated[
-    str, typer.Option("--scaling", help="Scaling: series (z-score of each channel) or none.")
-]
-Crop = Annotated[
-    str | None, typer.Option(help="Seconds around seizure onset to keep, such as -10,20 (BIDS only).")
-]
-Workers = Annotated[int, typer.Option(min=1, help="Number of worker processes.")]
-Unlabelled = Annotated[bool, typer.Option("--unlabelled", help="Include series without a label.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Stop if a file is missing or a series is empty.")]
-
-
+    out="Output folder.",
+    labels="Clinical sheet, or table recording,channel,label, for BIDS and recordings.",
+    classes="Labels to keep, such as F,N.",
+    pool="Average pooling, kernel/stride: 24/12 in the paper.",
+    rate="Resample to this sampling rate in Hz.",
+    scaling="Scaling: series (z-score of each channel) or none.",
+    crop="Seconds around seizure onset to keep, such as -10,20 (BIDS only).",
+    workers=typer.Option(min=1, help="Number of worker processes."),
+    unlabelled="Include series without a label.",
+    strict="Stop if a file is missing or a series is empty.",
+)
 def prepare(
-    source: Source,
-    out: Out,
-    root: Root = None,
-    labels: Labels = None,
-    classes: Classes = None,
-    pool: Pool = None,
-    rate: Rate = None,
-    scaling: ScalingOption = "series",
-    crop: Crop = None,
-    workers: Workers = 1,
-    unlabelled: Unlabelled = False,
-    strict: Strict = False,
-    overwrite: Overwrite = False,
+    source: str,
+    out: Path,
+    root: Path | None = None,
+    labels: Path | None = None,
+    classes: str | None = None,
+    pool: str | None = None,
+    rate: float | None = None,
+    scaling: str = "series",
+    crop: str | None = None,
+    workers: int = 1,
+    unlabelled: bool = False,
+    strict: bool = False,
+    overwrite: bool = False,
 ) -> None:
     """Read recordings into a folder of labelled series for training.
 
     Recordings are read in blocks, so they may be longer than memory. Finished recordings are kept in OUT.preparing;
     after a kill, Ctrl-C or a full disk, the same command resumes from there with identical results.
     """
-    from raxss._core.atomic import check_writable, output_lock
     from raxss.data.prepare.preparing import prepare as carry_out
 
     preparation = preparation_from(pool, rate, scaling)
@@ -99,12 +93,10 @@ def plan_source(
     unlabelled: bool = False,
 ) -> CollectionPlan:
     """The plan of whatever a source is."""
-    from raxss.cli.table import names_from
     from raxss.data.bids import plan_bids
     from raxss.data.datasets.plans import plan_dataset
     from raxss.data.datasets.registry import DATASETS, find_dataset
     from raxss.data.manifests import plan_labelled, plan_manifest
-    from raxss.errors import ConfigError, RecordingError, did_you_mean
 
     path, seconds = Path(source), seconds_from(crop)
     wanted = names_from(classes) if classes else None
@@ -141,8 +133,6 @@ def plan_source(
 
 def seconds_from(crop: str | None) -> tuple[float, float] | None:
     """``-10,20`` as two numbers."""
-    from raxss.errors import ConfigError
-
     if crop is None:
         return None
     try:
@@ -154,8 +144,6 @@ def seconds_from(crop: str | None) -> tuple[float, float] | None:
 
 def only_classes(plan: CollectionPlan, classes: list[str] | None) -> CollectionPlan:
     """The series of some labels."""
-    from raxss.errors import LabelError, did_you_mean
-
     if classes is None:
         return plan
     known = sorted({item.label for _, item in plan if item.label is not None})
@@ -173,7 +161,6 @@ def only_classes(plan: CollectionPlan, classes: list[str] | None) -> CollectionP
 
 def print_summary(folder: Path) -> None:
     """What the folder holds, what is not in it, and what to do next."""
-    from raxss._core.bounded import read_json
     from raxss.data.prepare.folder import PROBLEMS, read_prepared
 
     facts = read_prepared(folder).facts

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from raxss.cli.options import Device, Root
+from raxss.cli.options import described
 from raxss.cli.terminal import printable
 
 if TYPE_CHECKING:
     from raxss.benchmark.rerun import Rerun
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder written by raxss table.")]
-System = Annotated[str, typer.Argument(help="System, such as sss.")]
-Seed = Annotated[int, typer.Argument(help="Seed, such as 69421.")]
-Dataset = Annotated[str | None, typer.Option(help="Dataset, for studies with several. Default: all.")]
-StudyFile = Annotated[Path | None, typer.Option(help="Study file to use instead of the copy in DIR.")]
 
-
+@described(
+    folder=typer.Argument(metavar="DIR", help="Folder written by raxss table."),
+    system=typer.Argument(help="System, such as sss."),
+    seed=typer.Argument(help="Seed, such as 69421."),
+    dataset="Dataset, for studies with several. Default: all.",
+    study="Study file to use instead of the copy in DIR.",
+)
 def rerun(
-    folder: Folder,
-    system: System,
-    seed: Seed,
-    dataset: Dataset = None,
-    study: StudyFile = None,
-    root: Root = None,
-    device: Device = "auto",
+    folder: Path,
+    system: str,
+    seed: int,
+    dataset: str | None = None,
+    study: Path | None = None,
+    root: Path | None = None,
+    device: str = "auto",
 ) -> None:
     """Repeat one fit of a study and compare the result with the committed one.
 

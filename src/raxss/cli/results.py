@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
+from raxss.cli.options import described
 from raxss.cli.terminal import counted
 
-Folder = Annotated[
-    Path,
-    typer.Argument(metavar="DIR", help="Folder with one subfolder per study, each written by raxss table."),
-]
 
-
-def results(folder: Folder) -> None:
+@described(
+    folder=typer.Argument(
+        metavar="DIR", help="Folder with one subfolder per study, each written by raxss table."
+    )
+)
+def results(folder: Path) -> None:
     """Write one overview page of all studies in a folder: DIR/README.md and its plots.
 
     The page is generated from the tables of the studies. It begins with DIR/about.md, which is written by hand.

@@ -2,56 +2,45 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, cast
 
-import typer
-
-from raxss.cli.options import Data, Overwrite, Root
+from raxss._core.atomic import reserved_output, whole_folder
+from raxss.cli.options import described
+from raxss.errors import ConfigError
 
 if TYPE_CHECKING:
     from raxss.data.series import SeriesCollection
     from raxss.data.splits import Split
 
-By = Annotated[
-    str | None,
-    typer.Option(
-        help="What stays together: patient, pair, recording, electrode, centre, or channel (the paper's, leaky). "
-        "Default: the widest that is known."
-    ),
-]
-Fractions = Annotated[str, typer.Option(help="Fractions of training, validation and test set.")]
-Folds = Annotated[int | None, typer.Option(help="Number of cross-validation folds; one split per fold.")]
-LeaveOut = Annotated[
-    str | None, typer.Option(help="Leave-one-group-out: one split per centre (or patient, ...).")
-]
-Balance = Annotated[
-    str,
-    typer.Option(
-        help="none; train_val (after the split); before_split, sss_nih_quarter (SSS's, which change the test part)."
-    ),
-]
-Seed = Annotated[int, typer.Option(help="Random seed of the split.")]
-Out = Annotated[
-    Path,
-    typer.Option("--out", help="FILE.json; with --folds or --leave-out, a folder with one file per split."),
-]
+SPLITTING = {  # options that raxss audit-split has as well
+    "by": "What stays together: patient, pair, recording, electrode, centre, or channel (the paper's, leaky). "
+    "Default: the widest that is known.",
+    "seed": "Random seed of the split.",
+    "fractions": "Fractions of training, validation and test set.",
+    "folds": "Number of cross-validation folds; one split per fold.",
+    "leave_out": "Leave-one-group-out: one split per centre (or patient, ...).",
+    "balance": "none; train_val (after the split); before_split, sss_nih_quarter (SSS's, which change the test "
+    "part).",
+}
 
 
+@described(**SPLITTING, out="FILE.json; with --folds or --leave-out, a folder with one file per split.")
 def split(
-    data: Data,
-    out: Out,
-    by: By = None,
-    seed: Seed = 69421,
-    fractions: Fractions = "0.7,0.1,0.2",
-    folds: Folds = None,
-    leave_out: LeaveOut = None,
-    balance: Balance = "none",
-    root: Root = None,
-    overwrite: Overwrite = False,
+    data: str,
+    out: Path,
+    by: str | None = None,
+    seed: int = 69421,
+    fractions: str = "0.7,0.1,0.2",
+    folds: int | None = None,
+    leave_out: str | None = None,
+    balance: str = "none",
+    root: Path | None = None,
+    overwrite: bool = False,
 ) -> None:
     """Split series into training, validation and test set, keeping groups together."""
-    from raxss._core.atomic import reserved_output, whole_folder
     from raxss.cli.fit import read_data
     from raxss.data.splits import weak_parts
 
@@ -81,11 +70,8 @@ def make_splits(
     balance: str,
 ) -> list[Split]:
     """The splits that the options ask for."""
-    from typing import cast
-
     from raxss.data.splits import Balance, leave_one_out, split_series
     from raxss.data.splits import folds as make_folds
-    from raxss.errors import ConfigError
 
     balancing = cast(Balance, balance)  # refused there if it is none of them
     if folds is not None and leave_out is not None:
@@ -107,8 +93,6 @@ def make_splits(
 
 def file_name(number: int, split: Split) -> str:
     """``fold-3.json``, ``centre-NIH.json``; what a file name cannot hold becomes ``-``."""
-    import re
-
     if split.description.startswith("leave one"):
         return f"{number:03d}-{split.by}-{re.sub(r'[^A-Za-z0-9_.]+', '-', split.fold or '')}.json"
     return f"fold-{split.fold}.json"
@@ -116,8 +100,6 @@ def file_name(number: int, split: Split) -> str:
 
 def line_of(split: Split, series: SeriesCollection) -> str:
     """One split in one line: what it is, and how many of each class are in each part."""
-    from collections import Counter
-
     parts = []
     for name in ("train", "validation", "test", "dropped"):
         members = getattr(split, name)

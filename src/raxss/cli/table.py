@@ -6,51 +6,48 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand
 
-from raxss.cli.options import Device, Root
+from raxss.cli.options import described
 from raxss.cli.terminal import printable
+from raxss.errors import ConfigError, one_of
 
 if TYPE_CHECKING:
     from raxss.benchmark.table import Outcome
 
-Name = Annotated[str, typer.Argument(help="Name of an analysis; see the list below.")]
-StudyFile = Annotated[
-    Path, typer.Argument(help="Study file (TOML): datasets, splits, systems, seeds, budget.")
-]
-Out = Annotated[Path, typer.Option("--out", help="Output folder for results, table and plots.")]
-Engine = Annotated[str, typer.Option(help="local (processes on this machine) or ray (a cluster).")]
-Workers = Annotated[int, typer.Option(min=1, help="Number of parallel fits.")]
-Address = Annotated[
-    str | None, typer.Option(help="Address of a Ray cluster. Default: start Ray on this machine.")
-]
-Only = Annotated[str | None, typer.Option(help="Comma-separated subset of the systems: sss,gru.")]
-Seeds = Annotated[str | None, typer.Option(help="Comma-separated subset of the seeds: 69421,69422.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="List the fits and their state; write nothing.")]
-
 NO_ANALYSIS = ""  # in place of a name: the table
 
 
+@described(
+    name=typer.Argument(help="Name of an analysis; see the list below."),
+    study=typer.Argument(help="Study file (TOML): datasets, splits, systems, seeds, budget."),
+    out="Output folder for results, table and plots.",
+    engine="local (processes on this machine) or ray (a cluster).",
+    workers=typer.Option(min=1, help="Number of parallel fits."),
+    address="Address of a Ray cluster. Default: start Ray on this machine.",
+    only="Comma-separated subset of the systems: sss,gru.",
+    seeds="Comma-separated subset of the seeds: 69421,69422.",
+    dry_run="List the fits and their state; write nothing.",
+)
 def _carry_out(
-    name: Name,
-    study: StudyFile,
-    out: Out,
-    engine: Engine = "local",
-    workers: Workers = 1,
-    address: Address = None,
-    device: Device = "auto",
-    only: Only = None,
-    seeds: Seeds = None,
-    root: Root = None,
-    dry_run: DryRun = False,
+    name: str,
+    study: Path,
+    out: Path,
+    engine: str = "local",
+    workers: int = 1,
+    address: str | None = None,
+    device: str = "auto",
+    only: str | None = None,
+    seeds: str | None = None,
+    root: Path | None = None,
+    dry_run: bool = False,
 ) -> None:
     """Run the fits of a study, or list them, and print where the page is."""
     from raxss.benchmark.study import Study
     from raxss.benchmark.table import Work
-    from raxss.errors import one_of
 
     one_of("--engine", engine, ("local", "ray"))
     run, list_all, page, figures = work_of(name)
@@ -151,8 +148,6 @@ def names_from(text: str | None) -> list[str]:
 
 def numbers_from(text: str | None) -> list[int]:
     """``1,2`` as two numbers."""
-    from raxss.errors import ConfigError
-
     try:
         return [int(name) for name in names_from(text)]
     except ValueError:

@@ -4,52 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from raxss.cli.explain import Faithfulness, batches_of_tree, with_verdict
-from raxss.cli.options import Bank, BankSize, Device, InputRate, Model, Resample
-from raxss.cli.predict import opened_model, series_for
+from raxss.cli.explain import batches_of_tree, with_verdict
+from raxss.cli.options import described
+from raxss.cli.predict import series_for
 from raxss.cli.terminal import printable
+from raxss.errors import DataError, ModelError, display_name, join_names
 
 if TYPE_CHECKING:
     from raxss.data.series import Series
     from raxss.estimator.classifier import RAxSSClassifier
     from raxss.explain.export.report.page import Report
 
-ReportFile = Annotated[
-    Path, typer.Argument(metavar="REPORT", help="Report written by raxss explain: report.html.")
-]
-Recording = Annotated[
-    Path,
-    typer.Argument(
+N_PRINTED = 20  # differences
+
+
+@described(
+    report=typer.Argument(metavar="REPORT", help="Report written by raxss explain: report.html."),
+    recording=typer.Argument(
         metavar="RECORDING",
         help="What the report is of, as raxss explain was given it: a recording, or a BIDS root, manifest or "
         "prepared folder that has it.",
     ),
-]
-Positive = Annotated[str | None, typer.Option(help="The same option as given to raxss explain.")]
-N_PRINTED = 20  # differences
-
-
+    positive="The same option as given to raxss explain.",
+)
 def verify(
-    report: ReportFile,
-    model: Model,
-    recording: Recording,
-    device: Device = "auto",
-    positive: Positive = None,
-    faithfulness: Faithfulness = None,
-    bank: Bank = None,
-    bank_size: BankSize = None,
-    rate: InputRate = None,
-    resample: Resample = False,
+    report: Path,
+    model: Path,
+    recording: Path,
+    device: str = "auto",
+    positive: str | None = None,
+    faithfulness: Path | None = None,
+    bank: str | None = None,
+    bank_size: int | None = None,
+    rate: float | None = None,
+    resample: bool = False,
 ) -> None:
     """Recompute a report from model and recording, and compare.
 
     Exit code 1 if anything differs: a number by more than 1e-6, a signal by more than one quantisation step, any
     text or any byte of the page.
     """
+    from raxss.estimator.batch import open_model
     from raxss.estimator.persistence import describe_model
     from raxss.explain.export.report import report_of
     from raxss.explain.export.report.page import Report
@@ -57,7 +56,7 @@ def verify(
     from raxss.explain.findings import class_of
 
     found = Report.read(report)
-    classifier = opened_model(model, device, bank, bank_size)
+    classifier = open_model(model, device, bank, bank_size, verbose=1)
     about = describe_model(classifier)
     refuse_other_model(found, about, report.name, model.name)
     stated = found.contents.get("recording")
@@ -83,8 +82,6 @@ def verify(
 
 def refuse_other_model(report: Report, facts: Mapping[str, Any], name: str, model: str) -> None:
     """Raise if the report states other weights or settings than the model has."""
-    from raxss.errors import ModelError, display_name
-
     stated = report.contents.get("model")
     for fact, what in (("weights_sha256", "weights"), ("config_hash", "settings")):
         value = stated.get(fact) if isinstance(stated, dict) else None
@@ -119,7 +116,6 @@ def recordings_in(
 
 def recording_meant(report: Report, recordings: Iterable[str], name: str) -> str:
     """The recording that the report is of, among those that were found."""
-    from raxss.errors import DataError, display_name, join_names
     from raxss.explain.export.report.contents import title_of
 
     stated, names = report.contents.get("recording"), list(recordings)

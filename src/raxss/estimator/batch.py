@@ -134,7 +134,7 @@ def predict_archive(
     _refuse_repeated(sources, done)
     for text in dict.fromkeys(text for position in sorted(done) for text in done[position]["warnings"]):
         warnings.warn(text, RAxSSWarning, stacklevel=2)
-    table = pd.DataFrame([prediction_row(classes, uncertainty=row.pop("doubt"), **row) for row in rows])
+    table = prediction_table(classes, rows)
     names = Counter(sources[position].name for position in failures)
     return table, {
         sources[position].name
@@ -144,7 +144,7 @@ def predict_archive(
 
 
 def open_model(
-    folder: Path, device: str, bank: str | None, bank_size: int | None, *, verbose: int = 0
+    folder: Path, device: str, bank: str | None = None, bank_size: int | None = None, *, verbose: int = 0
 ) -> RAxSSClassifier:
     """The model, with another bank where one is given."""
     model = RAxSSClassifier.from_pretrained(folder, device=device)
@@ -165,24 +165,37 @@ def model_digest(folder: Path) -> str:
     return canonical_hash(digests)
 
 
-def prediction_row(
-    classes: Sequence[Any] | NDArray[Any],
-    *,
-    name: str,
-    probabilities: Sequence[float],
-    seconds: float | None,
-    label: Any = None,
-    uncertainty: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """One row of the table; ``uncertainty`` from `uncertainty_columns`, ``seconds`` None where no rate is known.
+def prediction_rows(model: RAxSSClassifier, series: Sequence[Series]) -> list[dict[str, Any]]:
+    """Scores of each series and columns about their uncertainty, as plain values."""
+    return [
+        {
+            "name": scored.series.name,
+            "probabilities": scored.probability.tolist(),
+            "seconds": seconds_of(scored.series),
+            "label": scored.series.label,
+            "doubt": uncertainty_columns(model.classes_, scored),  # parts keep their first name
+        }
+        for scored in model.score_series(series)
+    ]
 
-    >>> prediction_row(["ill", "well"], name="a", probabilities=[0.25, 0.75], seconds=2.0)
-    {'name': 'a', 'predicted': 'well', 'probability_ill': 0.25, 'probability_well': 0.75, 'seconds': 2.0}
+
+def prediction_table(classes: Sequence[Any] | NDArray[Any], rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """One row a series, from `prediction_rows`.
+
+    >>> row = {"name": "a", "probabilities": [0.25, 0.75], "seconds": 2.0, "label": None, "doubt": {}}
+    >>> prediction_table(["ill", "well"], [row]).to_dict("records")
+    [{'name': 'a', 'predicted': 'well', 'probability_ill': 0.25, 'probability_well': 0.75, 'seconds': 2.0}]
     """
-    row = {"name": name, "predicted": classes[int(np.argmax(probabilities))]}
-    row |= {f"probability_{name}": value for name, value in zip(classes, probabilities, strict=True)}
-    row["seconds"] = math.nan if seconds is None else seconds  # numbers only, or the column has no type
-    return row | ({} if label is None else {"label": label}) | dict(uncertainty or {})
+    table = []
+    for row in rows:
+        columns = {"name": row["name"], "predicted": classes[int(np.argmax(row["probabilities"]))]}
+        pairs = zip(classes, row["probabilities"], strict=True)
+        columns |= {f"probability_{label}": probability for label, probability in pairs}
+        seconds = row["seconds"]  # numbers only, or the column has no type
+        columns["seconds"] = math.nan if seconds is None else seconds
+        columns |= {} if row["label"] is None else {"label": row["label"]}
+        table.append(columns | row["doubt"])
+    return pd.DataFrame(table)
 
 
 def uncertainty_columns(classes: Sequence[Any] | NDArray[Any], scored: ScoredSeries) -> dict[str, Any]:
@@ -230,16 +243,7 @@ def _predicted(job: Job, model: RAxSSClassifier) -> dict[str, Any]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         series = job.source.read(model.preparation_of_model(resample=job.model.resample))
-        rows = [
-            {
-                "name": scored.series.name,
-                "probabilities": scored.probability.tolist(),
-                "seconds": seconds_of(scored.series),
-                "label": scored.series.label,
-                "doubt": uncertainty_columns(model.classes_, scored),  # parts keep their first name
-            }
-            for scored in model.score_series(series)
-        ]
+        rows = prediction_rows(model, series)
     texts = [str(warning.message) for warning in caught if issubclass(warning.category, RAxSSWarning)]
     return {"rows": rows, "warnings": texts}
 
