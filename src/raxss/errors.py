@@ -1,26 +1,6 @@
-"""Exceptions and warnings, as a tree of types, and helpers for their messages.
+"""Exceptions and warnings, and helpers for their messages.
 
-    RAxSSError
-    ├── DataError (ValueError)          the series themselves
-    │   ├── EmptyDataError              no series, or a series without samples
-    │   ├── LabelError                  labels missing, of another length, or of one class
-    │   ├── SignalError                 NaN or infinite samples, nothing usable
-    │   ├── VariateMismatchError        series that do not have the same variates
-    │   ├── RateMismatchError           series of another sampling rate than the model learned from
-    │   └── RecordingError              a file or manifest that is missing or cannot be read
-    ├── ConfigError (ValueError)        a setting that is unknown or out of range
-    ├── BackboneError (TypeError)       a network that does not meet the protocol
-    ├── TrainingError (ArithmeticError) training whose loss is NaN or infinite
-    ├── ModelError (ValueError)         a model folder or checkpoint that is corrupt or foreign
-    ├── OutputError (OSError)           a place that cannot be written
-    │   └── OutputInUseError            another process or thread is writing it
-    └── MissingExtraError (ImportError) an optional dependency that is not installed
-
-    RAxSSWarning (UserWarning)
-    ├── SignalWarning                   a property of the signal that affects how results should be read
-    ├── NotLearnedWarning               a fitted model that does not fit its own training series
-    └── ModelWarning                    a model folder that could not be checked in full
-
+All errors are `RAxSSError`, and the builtin error that fits as well; those about series are `DataError`.
 Each message names the thing, what was found, what was needed and what to do.
 """
 

@@ -183,11 +183,22 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     >>> from raxss.data.datasets import load_synthetic
     >>> series = load_synthetic()
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> model.predict_proba(series[:2]).shape
-    (2, 2)
-    >>> evidence = model.explain(series[0])
-    >>> float(evidence.windows["weight"].sum().round(12))
-    1.0
+    >>> model.predict_proba(series[:2]).shape, model.predict_set(series[:3], alpha=0.2).shape
+    ((2, 2), (3, 2))
+    >>> for scored in model.score_series(series[:2]):
+    ...     print(scored.series.name, scored.interval.method, scored.notes)
+    motif-000 block bootstrap over windows ()
+    noise-001 block bootstrap over windows ()
+    >>> model.seen_in_training(series[7:10]), model.seen_in_training(load_synthetic(2, seed=0))
+    (['training', 'validation', 'training'], ['no', 'no'])
+    >>> [posteriors.shape for posteriors in model.window_probabilities(series[:2])]
+    [(35, 2), (35, 2)]
+    >>> for evidence in model.explain_each(series[:2]):
+    ...     print(evidence.name, evidence.windows["weight"].sum().round(12))
+    motif-000 1.0
+    noise-001 1.0
+    >>> model.report(series[:2], name="two channels")
+    Report('two channels', 2 channels)
     """
 
     # Set by `fit` or `from_pretrained`.
@@ -253,45 +264,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         verbose: int = 0,
         random_state: Any = None,
     ) -> None:
-        self.backbone = backbone
-        self.backbone_options = backbone_options
-        self.window_length = window_length
-        self.stride = stride
-        self.scaling = scaling
-        self.weighting = weighting
-        self.temperature = temperature
-        self.smoothing = smoothing
-        self.space = space
-        self.measure = measure
-        self.n_neighbors = n_neighbors
-        self.exclusion = exclusion
-        self.spread = spread
-        self.bank = bank
-        self.bank_size = bank_size
-        self.refresh = refresh
-        self.projection = projection
-        self.calibration = calibration
-        self.calibration_level = calibration_level
-        self.conformal_alpha = conformal_alpha
-        self.augmentation = augmentation
-        self.window_loss_weight = window_loss_weight
-        self.series_loss_weight = series_loss_weight
-        self.lr = lr
-        self.start_lr = start_lr
-        self.final_lr = final_lr
-        self.warmup_steps = warmup_steps
-        self.schedule_steps = schedule_steps
-        self.weight_decay = weight_decay
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.precision = precision
-        self.update_batch_norm = update_batch_norm
-        self.device = device
-        self.callbacks = callbacks
-        self.verbose = verbose
-        self.random_state = random_state
+        parameters = dict(locals())
+        del parameters["self"]
+        vars(self).update(parameters)  # stored as given, as scikit-learn expects; `fit` checks them
 
     # Settings ---------------------------------------------------------------------------------------------
 
@@ -533,14 +508,6 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         alpha
             In place of ``conformal_alpha``.
-
-        Examples
-        --------
-        >>> from raxss.data.datasets import load_synthetic
-        >>> series = load_synthetic()
-        >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-        >>> model.predict_set(series[:3], alpha=0.2).shape
-        (3, 2)
         """
         probability = self.predict_proba(X)
         summary = self.uncertainty_summary()
@@ -550,18 +517,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return summary.sets(probability, alpha)
 
     def score_series(self, X: Any) -> Iterator[ScoredSeries]:
-        """Probability, interval, prediction set and notes of each series, one after the other.
-
-        Examples
-        --------
-        >>> from raxss.data.datasets import load_synthetic
-        >>> series = load_synthetic()
-        >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-        >>> for scored in model.score_series(series[:2]):
-        ...     print(scored.series.name, scored.interval.method, scored.notes)
-        motif-000 block bootstrap over windows ()
-        noise-001 block bootstrap over windows ()
-        """
+        """Probability, interval, prediction set and notes of each series, one after the other."""
         return self._scored(self.known_series(X, warn=True))
 
     def seen_in_training(self, X: Any) -> list[str]:
@@ -572,14 +528,6 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         For each series ``training``, ``validation``, ``training or validation`` (models fitted before the two were
         kept apart), ``in part`` (a stretch, or the same in other units), ``no``, or ``unknown`` (the model keeps no
         digests); see `raxss.data.training_overlap`.
-
-        Examples
-        --------
-        >>> from raxss.data.datasets import load_synthetic
-        >>> series = load_synthetic()
-        >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-        >>> model.seen_in_training(series[7:10]), model.seen_in_training(load_synthetic(2, seed=0))
-        (['training', 'validation', 'training'], ['no', 'no'])
         """
         series = self.known_series(X)
         with TrainingRecord.of(self.training_data_).states(series) as states:
@@ -595,14 +543,6 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Calibrated where the model is, in the order of time, as `explain` shows them. Windows with samples that are
         not finite have no weight and are left out.
-
-        Examples
-        --------
-        >>> from raxss.data.datasets import load_synthetic
-        >>> series = load_synthetic()
-        >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-        >>> [posteriors.shape for posteriors in model.window_probabilities(series[:2])]
-        [(35, 2), (35, 2)]
         """
         return self._window_probabilities(self.known_series(X, warn=True))
 
@@ -634,16 +574,6 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Several series, in any of the forms that `predict_proba` takes.
         on_progress
             Called with the share of all work done, also within a series. Without it, ``verbose=1`` draws a bar.
-
-        Examples
-        --------
-        >>> from raxss.data.datasets import load_synthetic
-        >>> series = load_synthetic()
-        >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-        >>> for evidence in model.explain_each(series[:2]):
-        ...     print(evidence.name, len(evidence.windows))
-        motif-000 35
-        noise-001 35
         """
         return self._evidence(self.known_series(X), on_progress)
 
@@ -661,14 +591,6 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         `raxss.explain.Report`, displayed in Jupyter, with ``save("report.html")``.
-
-        Examples
-        --------
-        >>> from raxss.data.datasets import load_synthetic
-        >>> series = load_synthetic()
-        >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-        >>> model.report(series[:2], name="two channels")
-        Report('two channels', 2 channels)
         """
         several = isinstance(X, list | tuple | SeriesCollection)
         series = X if several else [X if isinstance(X, Series) else Series(X)]
