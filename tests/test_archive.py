@@ -28,7 +28,7 @@ def raxss(*arguments):
 
 
 def archive_table(model, inputs, parts):
-    return predict_archive(model, inputs, parts, n_workers=1, device="cpu", quiet=True)
+    return predict_archive(model, inputs, parts, n_workers=1, device="cpu")
 
 
 @pytest.fixture(scope="module")

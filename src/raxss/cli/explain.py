@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from raxss.data.series import Series
     from raxss.estimator.classifier import RAxSSClassifier
-    from raxss.explain.export.derivatives import Derivatives
     from raxss.explain.series_evidence import SeriesEvidence
 
     Batch = dict[str, list[Series]]  # recordings whose series are in memory at once
@@ -88,6 +87,7 @@ def explain(
             locks.enter_context(reserved_output(out, overwrite=overwrite))
         from raxss.estimator.batch import open_model, refuse_unused_rate
         from raxss.estimator.persistence import describe_model
+        from raxss.explain.export.derivatives import find_source, open_derivatives
         from raxss.explain.export.tables import write_tables
         from raxss.explain.export.writing import write_recordings, write_report
         from raxss.explain.findings import class_of, model_facts, watched
@@ -99,7 +99,17 @@ def explain(
         if bids_derivatives is None:
             batches = batches_of(classifier, inputs, rate, resample)
         else:
-            derivatives = opened_derivatives(bids_derivatives, inputs, about, class_, overwrite)
+            source, names = find_source(inputs)
+            derivatives = open_derivatives(
+                bids_derivatives,
+                source,
+                recordings=names,
+                overwrite=overwrite,
+                model=about,
+                classes=about["classes"],
+                class_=class_,
+            )
+            check_writable(bids_derivatives)
             wanted = list(derivatives.runs) if out is not None else derivatives.missing()
             if not wanted:
                 count = counted(len(derivatives.runs), "recording")
@@ -136,7 +146,11 @@ def explain(
         if out is not None:
             print(printable(line.format(len(states), out)))
         if derivatives is not None:
-            print_derivatives(derivatives, bids_derivatives)
+            there = [name for name in derivatives.runs if derivatives.is_there(name)]
+            missing = len(derivatives.runs) - len(there)
+            left_out = f"; {missing} could not be read, as told above" if missing else ""
+            count = counted(len(there), "recording")
+            print(printable(f"The derivatives of {count} are in {bids_derivatives}{left_out}"))
         tell_seen(states)
 
 
@@ -234,27 +248,6 @@ def noted(evidence: Iterable[SeriesEvidence], states: list[str]) -> Iterator[Ser
         states.append(item.seen_in_training)
         yield item
         del item  # or it would be held while the next is computed
-
-
-def opened_derivatives(
-    root: Path, inputs: list[Path], about: dict[str, Any], class_: Any, overwrite: bool
-) -> Derivatives:
-    """The derivative dataset of the tree that the inputs are of, or an error before any work is done."""
-    from raxss.explain.export.derivatives import find_source, open_derivatives
-
-    source, recordings = find_source(inputs)
-    options: dict[str, Any] = {"model": about, "classes": about["classes"], "class_": class_}
-    opened = open_derivatives(root, source, recordings=recordings, overwrite=overwrite, **options)
-    check_writable(root)
-    return opened
-
-
-def print_derivatives(derivatives: Derivatives, root: Path | None) -> None:
-    """How many recordings have derivatives now, and how many could not be read."""
-    there = [name for name in derivatives.runs if derivatives.is_there(name)]
-    missing = len(derivatives.runs) - len(there)
-    left_out = f"; {missing} could not be read, as told above" if missing else ""
-    print(printable(f"The derivatives of {counted(len(there), 'recording')} are in {root}{left_out}"))
 
 
 def first_look(chosen: Collection[str]) -> str:

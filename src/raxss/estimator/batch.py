@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -63,15 +63,6 @@ class ModelSettings:
     resample: bool = False
 
 
-@dataclass(frozen=True)
-class Job:
-    """One recording to predict, and where its part goes."""
-
-    model: ModelSettings
-    source: RecordingSource
-    parts: Path
-
-
 def predict_archive(
     model: Path,
     inputs: Sequence[Path],
@@ -87,7 +78,6 @@ def predict_archive(
     only: Collection[str] | None = None,
     rate: float | None = None,
     resample: bool = False,
-    quiet: bool = False,
 ) -> tuple[pd.DataFrame, dict[str, Failure]]:
     """Predict recording by recording; parts of earlier runs are not computed again.
 
@@ -111,19 +101,18 @@ def predict_archive(
     classes = _loaded(settings).classes_
     sources = list(sources_of(inputs, only=only, rate=rate))
     parts = make_folder(os.path.abspath(parts))
-    jobs = [Job(settings, source, parts) for source in sources]
     done: dict[int, dict[str, Any]] = {}
     failures: dict[int, Failure] = {}
     results = each_result(
-        predict_recording,
-        jobs,
+        partial(predict_recording, settings, parts),
+        sources,
         engine=engine,
         n_workers=n_workers,
         n_threads=settings.n_threads,
         address=address,
         shared_folder=parts,
     )
-    counted = with_progress(results, len(jobs), "predicting", unit="recordings", quiet=quiet)
+    counted = with_progress(results, len(sources), "predicting", unit="recordings")
     with closing(counted):
         for position, result in counted:
             if isinstance(result, Failure):
@@ -227,25 +216,24 @@ def seconds_of(series: Series) -> float | None:
 # One recording ------------------------------------------------------------------------------------------------
 
 
-def predict_recording(job: Job) -> str:
+def predict_recording(settings: ModelSettings, parts: Path, source: RecordingSource) -> str:
     """Write the part of one recording, unless it exists, and return its key; runs in a worker."""
-    model, key = _loaded(job.model), _key(job)
-    _parts(job.parts).get(key, key, lambda: _predicted(job, model))
+    model, key = _loaded(settings), _key(settings, source)
+
+    def predicted() -> dict[str, Any]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            series = source.read(model.preparation_of_model(resample=settings.resample))
+            rows = prediction_rows(model, series)
+        texts = [str(warning.message) for warning in caught if issubclass(warning.category, RAxSSWarning)]
+        return {"rows": rows, "warnings": texts}
+
+    _parts(parts).get(key, key, predicted)
     return key
 
 
 def _parts(folder: Path) -> Store:
     return Store(folder, format=FORMAT, entries={"rows": list, "warnings": list})
-
-
-def _predicted(job: Job, model: RAxSSClassifier) -> dict[str, Any]:
-    """The content of a part: rows of the table, and warnings."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        series = job.source.read(model.preparation_of_model(resample=job.model.resample))
-        rows = prediction_rows(model, series)
-    texts = [str(warning.message) for warning in caught if issubclass(warning.category, RAxSSWarning)]
-    return {"rows": rows, "warnings": texts}
 
 
 @lru_cache(maxsize=1)
@@ -259,21 +247,20 @@ def _loaded(settings: ModelSettings) -> RAxSSClassifier:
     return open_model(settings.folder, settings.device, settings.bank, settings.bank_size)
 
 
-def _key(job: Job) -> str:
+def _key(settings: ModelSettings, source: RecordingSource) -> str:
     """Hash of everything that decides the numbers, but not of paths and dates."""
-    model = job.model
     return canonical_hash(
         {
             "format": FORMAT,
-            "model": model.digest,
-            "bank": model.bank,
-            "bank_size": model.bank_size,
-            "device": pick_device(model.device).type,
-            "threads": model.n_threads,
-            "resample": model.resample,
+            "model": settings.digest,
+            "bank": settings.bank,
+            "bank_size": settings.bank_size,
+            "device": pick_device(settings.device).type,
+            "threads": settings.n_threads,
+            "resample": settings.resample,
             "versions": versions(),
-            "series": job.source.wanted(),
-            "files": [[file.name, sha256_of(file)] for file in job.source.files() if os.path.isfile(file)],
+            "series": source.wanted(),
+            "files": [[file.name, sha256_of(file)] for file in source.files() if os.path.isfile(file)],
         }
     )
 
