@@ -145,34 +145,16 @@ def test_options_of_calibration_reach_the_model_and_its_intervals_the_table(mani
         assert (table[f"low_{name}"] <= table[f"probability_{name}"]).all()
         assert (table[f"probability_{name}"] <= table[f"high_{name}"]).all()
     np.testing.assert_allclose(table["uncalibrated_fast"] + table["uncalibrated_slow"], 1, atol=1e-9)
-    raxss("explain", tmp_path / "model", manifest, "--out", tmp_path / "why", "--one-table", *CPU)
+    tables = ["explain", tmp_path / "model", manifest, "--out", tmp_path / "why", "--one-table", *CPU]
+    assert "summary.parquet first" in raxss(*tables)
+    assert "'why' exists already" in raxss(*tables, code=1)
+    assert "--one-table" in raxss(*tables, "--format", "json", code=2)
     summary = pd.read_parquet(tmp_path / "why" / "summary.parquet")
     for column in ("probability_fast", "uncalibrated_fast", "low_fast", "high_fast"):
         np.testing.assert_allclose(summary[column], table[column], atol=1e-9)
     windows = pd.read_parquet(tmp_path / "why" / "windows.parquet")
     sums = windows.groupby("series", sort=False)["contribution_fast"].sum()
     np.testing.assert_allclose(sums, table["uncalibrated_fast"], atol=1e-9)
-
-
-def test_the_evidence_of_many_recordings_can_be_one_table(manifest, model, tmp_path):
-    raxss("predict", model, manifest, "--out", tmp_path / "p.parquet", *CPU)
-    out = raxss("explain", model, manifest, "--out", tmp_path / "why", "--one-table", "--top", 3, *CPU)
-    assert "summary.parquet first" in out
-    scores = pd.read_parquet(tmp_path / "p.parquet")
-    summary, windows, neighbors = (
-        pd.read_parquet(tmp_path / "why" / f"{name}.parquet") for name in ("summary", "windows", "neighbors")
-    )
-    assert summary["series"].tolist() == scores["name"].tolist()
-    np.testing.assert_allclose(summary["probability_fast"], scores["probability_fast"], rtol=0, atol=1e-12)
-    sums = windows.groupby("series", sort=False)["contribution_fast"].sum()
-    np.testing.assert_allclose(sums, scores["probability_fast"], atol=1e-12)
-    assert (neighbors.groupby("series")["window"].nunique() <= 3 + 2).all()
-    again = raxss("explain", model, manifest, "--out", tmp_path / "why", "--one-table", code=1)
-    assert "'why' exists already" in again
-    where = ["--out", tmp_path / "x"]
-    assert "--one-table" in raxss(
-        "explain", model, manifest, *where, "--one-table", "--format", "json", code=2
-    )
 
 
 def test_only_the_requested_formats_are_written(model, tmp_path):
@@ -216,25 +198,6 @@ def test_control_characters_of_file_names_do_not_reach_the_terminal(manifest, mo
         assert out.exists()
         assert "owned" in output
         assert not {"\x1b", "\x07"} & set(output)
-
-
-def test_the_channels_of_a_recording_share_one_report_in_its_folder(model, tmp_path):
-    pytest.importorskip("edfio")
-    from corpus import edf
-
-    stored = np.random.default_rng(2).integers(-300, 300, (3, 20, 10))
-    labels = ["LA1", "LA2", "<img src=x>"]
-    signals = [edf.Signal(label, n=10, values=rows) for label, rows in zip(labels, stored, strict=True)]
-    path = tmp_path / "clip.edf"
-    path.write_bytes(edf.plus(onsets=[f"+{k}" for k in range(20)], signals=signals, n_records=20).bytes())
-    raxss("explain", model, path, "--out", tmp_path / "why", "--format", "report", "--format", "json")
-    folder = tmp_path / "why" / "clip"
-    contents = Report.read(folder / "report.html").contents
-    assert [channel["name"] for channel in contents["channels"]] == labels
-    assert len(list(folder.glob("*/evidence.json"))) == 3
-    assert "<img" not in (folder / "report.html").read_text()
-    raxss("explain", model, path, "--out", tmp_path / "only", "--format", "report")
-    assert {file.name for file in (tmp_path / "only").rglob("*")} == {".raxss", "clip", "report.html"}
 
 
 @pytest.mark.parametrize("bank", ["local", "sampled"])
@@ -305,12 +268,6 @@ def test_an_error_is_one_message_and_exit_code_1_and_does_not_move_the_cursor(mo
     assert not (tmp_path / "p.csv").exists()
 
 
-def test_what_is_not_there_is_named(tmp_path):
-    absent = raxss("predict", tmp_path / "none", tmp_path / "x.npy", "--out", tmp_path / "p.csv", code=1)
-    assert absent.startswith("there is no model folder 'none'")
-    raxss("fitt", code=2)
-
-
 def test_a_file_name_cannot_become_a_formula(model, tmp_path, rng):
     np.save(tmp_path / "=1+1.npy", rng.normal(size=100))
     raxss("predict", model, tmp_path / "=1+1.npy", "--out", tmp_path / "p.csv")
@@ -330,13 +287,6 @@ def test_an_unknown_preset_and_setting_offer_the_nearest(tmp_path, monkeypatch, 
     (tmp_path / "mine.toml").write_text("[retrieval]\nmesure = 'cosine'\n")
     assert message in raxss("fit", "sample", *options, "--out", "m", code=1)
     assert "'sample'" in raxss("fit", "sampel", "--out", "m", code=1)
-
-
-def test_a_manifest_with_a_missing_file_names_it_and_writes_nothing(manifest, tmp_path):
-    manifest.write_text(manifest.read_text() + "gone.npz,slow,g9,10\n")
-    before = sorted(tmp_path.iterdir())
-    assert "gone.npz" in raxss("fit", manifest, "--out", tmp_path / "m", *FAST, code=1)
-    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_failed_run_leaves_an_existing_model_as_it_was(manifest, model, tmp_path):

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save
 
 from raxss import Config, RAxSSClassifier
-from raxss.errors import ModelError, ModelWarning, OutputError
+from raxss.errors import ModelError, ModelWarning
 from resealed import reseal, unseal
 from toys import SMALL, Tiny, waves
 
@@ -95,35 +95,11 @@ def test_a_folder_from_before_banks_had_a_size_still_loads(model_and_series, fol
     np.testing.assert_array_equal(loaded.predict_proba(series), model.predict_proba(series))
 
 
-def test_a_bounded_bank_is_kept_with_the_model(model_and_series, tmp_path):
-    model, _ = model_and_series
-    model.set_params(bank="local", bank_size=99)
-    loaded = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "bounded"), device="cpu")
-    assert (loaded.bank, loaded.bank_size) == ("local", 99)
-
-
 def test_no_name_of_a_series_or_group_reaches_the_folder(folder):
     for file in folder.iterdir():
         content = file.read_bytes()
         assert b"wave 1" not in content
         assert b"group-0" not in content
-
-
-def test_an_existing_model_is_kept_unless_overwriting_is_asked_for(model_and_series, folder):
-    model, _ = model_and_series
-    before = (folder / "config.json").read_bytes()
-    with pytest.raises(OutputError, match="'model' exists already"):
-        model.save_pretrained(folder)
-    assert (folder / "config.json").read_bytes() == before
-    model.save_pretrained(folder, overwrite=True)
-    assert [item.name for item in folder.parent.iterdir()] == ["model"]
-
-
-def test_a_place_that_cannot_be_written_is_named(model_and_series, tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(OutputError, match=r"cannot write 'file' in the folder|cannot write"):
-        model_and_series[0].save_pretrained(tmp_path / "file" / "model")
-    assert (tmp_path / "file").read_text() == "in the way"
 
 
 def test_a_killed_save_leaves_the_old_model_whole(folder, tmp_path):
