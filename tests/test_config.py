@@ -94,15 +94,6 @@ def test_a_kind_of_signal_changes_what_it_names_and_nothing_else(signal):
     assert not {"retrieval", "aggregation", "windows"} & set(named)  # the method is one
 
 
-def test_a_kind_of_signal_that_nobody_knows_or_another_preset_is_refused():
-    with pytest.raises(ConfigError, match=r"signal.*'ekg'.*ecg"):
-        Config.preset("recommended", signal="ekg")
-    with pytest.raises(ConfigError, match="signal = 'eeg' goes with the preset 'recommended'"):
-        Config.preset("paper", signal="eeg")
-    with pytest.raises(ConfigError, match="unknown section 'signal'"):
-        Config.from_toml('signal = "eeg"')
-
-
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_leaves_length_and_stride_to_the_data(name):
     assert Config.preset(name).windows == WindowConfig()
@@ -267,6 +258,9 @@ def test_one_sample_and_one_window_of_exclusion_are_told_apart():
         ("retreival.measure = 'cosine'", r"unknown section 'retreival'; did you mean 'retrieval'"),
         ("preset = 'recomended'", r"unknown preset 'recomended'; did you mean 'recommended'"),
         ("preset = 5", r"unknown preset 5"),
+        ("preset = 'recommended'\nsignal = 'ekg'", r"signal.*'ekg'.*ecg"),
+        ("preset = 'paper'\nsignal = 'eeg'", r"signal = 'eeg' goes with the preset 'recommended'"),
+        ("signal = 'eeg'", r"unknown section 'signal'"),
         ("retrieval = 3", r"'retrieval' must be a section with settings, \[retrieval\], got 3"),
         ("retrieval.measure = 'pearsn'", r"retrieval.measure is 'pearsn'; did you mean 'pearson'"),
         ("retrieval.bank = 'locl'", r"retrieval.bank is 'locl'; did you mean 'local'"),
