@@ -186,19 +186,14 @@ def test_groups_in_training_and_validation_set_are_warned_of(rng, caplog):
     assert "validation part too" not in caplog.text
 
 
-def test_validation_labels_that_training_lacks_are_named(rng):
+def test_validation_series_that_training_cannot_learn_from_or_has_already_are_named(rng):
     series = waves(rng, n_series=12, n_classes=3)
+    known = [item for item in series if item.label != "faster"]
     with pytest.raises(LabelError, match="'faster'"):
-        RAxSSClassifier(**SMALL).fit(
-            [item for item in series if item.label != "faster"], validation=series[2:3]
-        )
-
-
-def test_a_validation_series_that_is_also_a_training_series_is_named(rng):
-    series = waves(rng, n_series=12)
-    copy_of_one = replace(series[4], name="another name")
+        RAxSSClassifier(**SMALL).fit(known, validation=series[2:3])
+    again = replace(series[4], name="another name")
     with pytest.raises(DataError, match=r"'another name' has the samples of training series 'wave 4'"):
-        RAxSSClassifier(**SMALL).fit(series[:10], validation=[*series[10:], copy_of_one])
+        RAxSSClassifier(**SMALL).fit(known, validation=[again])
 
 
 def test_series_prepared_in_another_way_than_the_training_data_are_refused(rng):
@@ -292,9 +287,12 @@ def test_the_paper_preset_trains_with_the_series_loss(rng):
 def test_the_bank_may_be_the_batch(rng, weighting):
     series = waves(rng)
     settings = {**SMALL, "series_loss_weight": 1.0, "batch_size": 64, "exclusion": 0, "weighting": weighting}
-    by_batch = RAxSSClassifier(**settings, bank="batch").fit(series).predict_proba(series)
+    model = RAxSSClassifier(**settings, bank="batch").fit(series)
+    by_batch = model.predict_proba(series)
     by_series = RAxSSClassifier(**settings, bank="series").fit(series).predict_proba(series)
     assert np.array_equal(by_batch, by_series) == (weighting == "uniform")
+    for change in ({"space": "features"}, {"weighting": "random"}, {"spread": 5}):  # allowed after fitting
+        assert np.isfinite(model.set_params(**change).predict_proba(series)).all()
 
 
 def test_the_temperature_can_be_learned_under_both_losses_and_for_feature_space(rng):
@@ -305,13 +303,6 @@ def test_the_temperature_can_be_learned_under_both_losses_and_for_feature_space(
         assert model.temperature_ > 0
         assert abs(model.temperature_ - 0.1) > 1e-4
         assert model.explain(series[0]).settings["temperature"] == model.temperature_
-
-
-def test_a_model_of_a_batch_bank_can_be_changed_after_fitting(rng):
-    series = waves(rng)
-    model = RAxSSClassifier(**SMALL, bank="batch", series_loss_weight=1.0).fit(series)
-    for change in ({"space": "features"}, {"weighting": "random"}, {"spread": 5}):
-        assert np.isfinite(model.set_params(**change).predict_proba(series)).all()
 
 
 def test_a_fit_that_fails_leaves_no_mixture(rng):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from safetensors.torch import load_file
 
 from raxss import RAxSSClassifier
@@ -140,18 +139,6 @@ def test_every_file_that_is_damaged_is_noticed(copy_of, name):
         if item != content:
             (folder / name).write_bytes(item)
             refusal(folder)
-
-
-@pytest.mark.parametrize("name", EVERY_FILE)
-def test_a_file_of_another_model_is_noticed(copy_of, full_model, tmp_path, name):
-    changed = RAxSSClassifier.from_pretrained(copy_of(), device="cpu").set_params(n_neighbors=3)
-    with torch.no_grad():
-        changed.backbone_.head.bias += 1.0
-    changed.history_["train_loss"] += 1.0
-    another = changed.save_pretrained(tmp_path / "another")
-    folder = copy_of()
-    shutil.copy(another / name, folder / name)
-    assert "model 'model'" in refusal(folder)
 
 
 @pytest.mark.parametrize("name", EVERY_FILE)
@@ -386,15 +373,9 @@ def test_settings_classes_and_weights_of_an_unsealed_folder_are_checked_as_far_a
         facts = json.loads(text)
         put(facts, path, other(at(facts, path)))
         (folder / FACTS).write_text(json.dumps(facts), "utf-8")
-        with pytest.raises(ModelError, match="'model'"):
-            load_unsealed(folder)
-
-
-def load_unsealed(folder):
-    """Whether a folder without a seal is warned of does not matter where it is refused."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ModelWarning)
-        return RAxSSClassifier.from_pretrained(folder, device="cpu")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ModelWarning)  # that the folder is not sealed
+            refusal(folder)
 
 
 # Others who look into a folder ------------------------------------------------------------------------------------
