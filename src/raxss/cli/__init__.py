@@ -29,7 +29,7 @@ from raxss.cli import (
     table,
     verify,
 )
-from raxss.cli.terminal import printable
+from raxss.cli.common import printable
 from raxss.errors import RAxSSError
 
 app = typer.Typer(

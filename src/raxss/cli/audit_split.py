@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from raxss._core.bounded import read_text
-from raxss.cli.options import described
+from raxss.cli.common import described, printable
 from raxss.cli.split import SPLITTING, make_splits, title_of
-from raxss.cli.terminal import printable
 from raxss.errors import DataError, RecordingError
 
 MAX_NAMES_BYTES = 2**24

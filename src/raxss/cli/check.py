@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from raxss.cli.options import described
-from raxss.cli.terminal import printable
+from raxss.cli.common import described, printable
 
 if TYPE_CHECKING:
     from raxss.data.problems import Inspection

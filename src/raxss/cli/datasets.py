@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from raxss.cli.options import described
+from raxss.cli.common import described
 from raxss.errors import ConfigError, DataError, RAxSSError
 
 if TYPE_CHECKING:

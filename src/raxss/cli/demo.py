@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raxss._core.atomic import whole_folder, write_json
-from raxss.cli.options import described
+from raxss.cli.common import described
 
 if TYPE_CHECKING:
     from raxss.data.series import SeriesCollection
     from raxss.estimator.classifier import RAxSSClassifier
-    from raxss.explain.series_evidence import SeriesEvidence
 
 POSITIVE = "AF"
 WINDOW_LENGTH, STRIDE = 1024, 256  # 3.4 s, which is three or four heart beats, every 0.9 s
@@ -37,6 +36,7 @@ def demo(
     from raxss.data.splits import hold_out
     from raxss.estimator.classifier import RAxSSClassifier
     from raxss.estimator.persistence import describe_model
+    from raxss.explain.export.report import report_of
 
     began = time.perf_counter()
     signal = "ecg" if preset == "recommended" else None
@@ -57,11 +57,11 @@ def demo(
         metrics |= _circumstances(model, seed, preset)
         write_json(folder / "metrics.json", metrics)
         print("Explaining three of them…", flush=True)
-        facts = describe_model(model)
-        evidence = [
-            _saved(telling_case, folder / "evidence", facts)
-            for telling_case in _telling_cases(model, sample[held])
-        ]
+        facts, evidence = describe_model(model), []
+        for telling_case in _telling_cases(model, sample[held]):
+            place = telling_case.save(folder / "evidence")  # JSON, Parquet and figures of one record
+            report_of(telling_case, model=facts).save(place / "report.html")
+            evidence.append(place.name)
     _print_results(out, metrics, evidence)
 
 
@@ -107,15 +107,6 @@ def _telling_cases(model: RAxSSClassifier, test: SeriesCollection) -> list[Any]:
     picks = [int(probability[:, column].argmax()) for column in range(len(model.classes_))]
     picks.append(int(np.abs(probability[:, 0] - 0.5).argmin()))
     return [model.explain(test[index]) for index in dict.fromkeys(picks)]
-
-
-def _saved(evidence: SeriesEvidence, folder: Path, facts: dict[str, Any]) -> str:
-    """JSON, Parquet, figures and the report of one record; the name of its folder."""
-    from raxss.explain.export.report import report_of
-
-    place = evidence.save(folder)
-    report_of(evidence, model=facts).save(place / "report.html")
-    return place.name
 
 
 def _print_results(out: Path, metrics: dict[str, Any], evidence: list[str]) -> None:

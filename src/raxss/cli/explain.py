@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from raxss._core.atomic import check_writable, reserved_output
-from raxss.cli.options import described
+from raxss.cli.common import counted, described, printable, refuse_if
 from raxss.cli.predict import series_for, tell_seen
-from raxss.cli.terminal import counted, printable, refuse_if
 from raxss.errors import DataError, RAxSSWarning, display_name, join_names
 
 if TYPE_CHECKING:

@@ -11,10 +11,9 @@ import typer
 
 from raxss._core.atomic import output_lock
 from raxss._core.bounded import read_json
-from raxss.cli.options import described
+from raxss.cli.common import described, refuse_if
 from raxss.cli.predict import series_for, training_states
 from raxss.cli.table import names_from
-from raxss.cli.terminal import refuse_if
 from raxss.errors import DataError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from raxss._core.atomic import check_writable, output_lock, refuse_existing
-from raxss.cli.options import described
+from raxss.cli.common import described
 from raxss.errors import ModelError, RecordingError
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from raxss._core.atomic import reserved_output, whole_file, without_formula
-from raxss.cli.options import described
-from raxss.cli.terminal import counted, printable, refuse_if
+from raxss.cli.common import counted, described, printable, refuse_if
 from raxss.errors import ConfigError, DataError, OutputError, display_name, join_names
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ import typer
 
 from raxss._core.atomic import check_writable, output_lock
 from raxss._core.bounded import read_json
-from raxss.cli.options import described
+from raxss.cli.common import described, printable
 from raxss.cli.table import names_from
-from raxss.cli.terminal import printable
 from raxss.errors import ConfigError, LabelError, RecordingError, did_you_mean
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import typer
 
-from raxss.cli.options import described
-from raxss.cli.terminal import counted
+from raxss.cli.common import counted, described
 
 
 @described(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from raxss._core.atomic import reserved_output, whole_folder
-from raxss.cli.options import described
+from raxss.cli.common import described
 from raxss.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand
 
-from raxss.cli.options import described
-from raxss.cli.terminal import printable
+from raxss.cli.common import described, printable
 from raxss.errors import ConfigError, one_of
 
 if TYPE_CHECKING:

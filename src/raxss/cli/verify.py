@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from raxss.cli.common import described, printable
 from raxss.cli.explain import batches_of_tree, with_verdict
-from raxss.cli.options import described
 from raxss.cli.predict import series_for
-from raxss.cli.terminal import printable
 from raxss.errors import DataError, ModelError, display_name, join_names
 
 if TYPE_CHECKING:

@@ -266,7 +266,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         parameters = dict(locals())
         del parameters["self"]
-        vars(self).update(parameters)  # stored as given, as scikit-learn expects; `fit` checks them
+        self.__dict__.update(parameters)  # stored as given, as scikit-learn expects; `fit` checks them
 
     # Settings ---------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Help of arguments and options: a decorator that adds it to a command, and what several commands share."""
+"""What commands share: help of arguments and options, refusals of options, text that is safe to print."""
 
 from __future__ import annotations
 
@@ -56,3 +56,24 @@ def described(**own: Any) -> Callable[[Command], Command]:
         return command
 
     return attach
+
+
+def refuse_if(wrong: object, message: str) -> None:
+    """Exit with code 2 and this message where options are wrong."""
+    if wrong:
+        raise typer.BadParameter(message)
+
+
+def printable(error: BaseException | str) -> str:
+    """An error's text without control characters, which names from files may carry into a terminal.
+
+    >>> printable(ValueError("channel \\x1b[31mC3"))
+    'channel ?[31mC3'
+    """
+    text = str(error.strerror) if isinstance(error, OSError) and error.strerror else str(error)
+    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 plot``, ``2 plots``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
