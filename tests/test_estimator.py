@@ -81,26 +81,22 @@ def test_explaining_several_gives_a_list(waves_model):
     ]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"temperature": 0.01},
-        {"n_neighbors": 1},
-        {"measure": "cosine"},
-        {"exclusion": 64},
-        {"weighting": "uniform"},
-        {"space": "features"},
-    ],
-)
-def test_the_method_can_be_changed_after_fitting(waves_model, change):
+CHANGES = {
+    "temperature": 0.01,
+    "n_neighbors": 1,
+    "measure": "cosine",
+    "exclusion": 64,
+    "weighting": "uniform",
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [*CHANGES.items(), ("space", "features")])
+def test_the_method_can_be_changed_after_fitting(waves_model, name, value):
     model, series = waves_model
-    before = model.predict_proba(series)
-    original = {name: getattr(model, name) for name in change}
-    model.set_params(**change)
-    changed = model.predict_proba(series)
-    model.set_params(**original)
+    before, original = model.predict_proba(series), getattr(model, name)
+    changed = model.set_params(**{name: value}).predict_proba(series)
     assert not np.array_equal(before, changed)
-    np.testing.assert_array_equal(model.predict_proba(series), before)
+    np.testing.assert_array_equal(model.set_params(**{name: original}).predict_proba(series), before)
 
 
 @pytest.mark.parametrize("space", ["signal", "features"])

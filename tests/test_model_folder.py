@@ -12,6 +12,8 @@ import torch
 from safetensors.torch import save
 
 from raxss import Config, RAxSSClassifier
+from raxss._core.atomic import MARK
+from raxss._core.sealing import FACTS, SEALED
 from raxss.errors import ModelError, ModelWarning
 from resealed import reseal, unseal
 from toys import SMALL, Tiny, waves
@@ -72,14 +74,7 @@ def test_classes_keep_their_type(model_and_series, tmp_path, labels):
 
 def test_the_folder_holds_weights_settings_history_and_a_card(folder):
     names = sorted(file.name for file in folder.iterdir())
-    assert names == [
-        ".raxss",
-        "README.md",
-        "config.json",
-        "history.csv",
-        "model.safetensors",
-        "settings.toml",
-    ]
+    assert names == sorted([MARK, FACTS, *SEALED])
     card = (folder / "README.md").read_text()
     headings = ("Research use only", "Intended use", "Training data", "Calibration", "Limits")
     assert all(text in card for text in (*headings, "| fast | 9 |"))
