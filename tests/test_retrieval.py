@@ -77,11 +77,10 @@ def test_a_series_of_gaps_only_has_no_support_at_all():
 def test_without_any_neighbor_every_support_is_zero(walk):
     for found in (
         retrieve(walk, window_length=32, stride=5, exclusion=1000),
-        retrieve(walk, window_length=32, stride=5, bank=[]),
         retrieve(walk[:32], window_length=32),
     ):
         assert found.lonely.all()
-        assert not found.any_neighbors
+        assert (found.neighbors < 0).all()
         assert_array_equal(found.support, 0.0)
 
 
@@ -125,20 +124,14 @@ def test_results_cannot_be_written_to(walk):
     [
         ({"window_length": 0}, "window_length must be a whole number of at least 1, got 0"),
         ({"stride": 0}, "stride must be a whole number of at least 1, got 0"),
-        ({"stride": 2.5}, "stride must be .* got 2.5"),
+        ({"stride": 2.5}, r"stride must be .* \(it counts samples; .*\), got 2.5"),
         ({"n_neighbors": 0}, "n_neighbors must be .* at least 1, got 0"),
         ({"n_neighbors": True}, "n_neighbors .* got True"),
         ({"exclusion": -1}, "exclusion must be .* at least 0, got -1"),
         ({"spread": -3}, "spread .* got -3"),
-        ({"measure": "person"}, "unknown measure 'person'; did you mean 'pearson'"),
-        ({"measure": "Cosinus"}, "unknown measure 'Cosinus'; did you mean 'cosine'"),
-        ({"bank": "batch"}, "bank 'batch' is unknown.*Known: series, local, sampled"),
-        ({"bank": "locale"}, "did you mean 'local'"),
+        ({"measure": "Cosinus"}, "measure is 'Cosinus'; did you mean 'cosine'"),
+        ({"bank": "locale"}, "bank is 'locale'; did you mean 'local'.*Known: series, local, sampled"),
         ({"bank": "local", "bank_size": 0}, "bank_size must be .* at least 1, got 0"),
-        ({"bank": [0, 99]}, "bank names window 99, but the series has windows 0 to 9"),
-        ({"bank": [-1]}, "bank names window -1"),
-        ({"bank": [True, False]}, "bool.*shape \\(2,\\)"),
-        ({"bank": [[1, 2]]}, "shape \\(1, 2\\)"),
         ({"device": "cudda"}, "device 'cudda' cannot be used"),
     ],
 )
@@ -233,11 +226,6 @@ def test_a_bank_as_large_as_the_series_is_the_series(walk):
             assert found.neighbors.tobytes() == whole.neighbors.tobytes()
             assert (found.bank, found.bank_size) == ("series", 0)
         assert retrieve(walk, bank=bank, bank_size=whole.n_windows - 1, **chosen).bank == bank
-
-
-def test_the_result_names_a_bank_of_indices(walk):
-    found = retrieve(walk, window_length=32, bank=[3, 4, 9])
-    assert (found.bank, found.bank_size) == ("indices", 0)
 
 
 # -- Progress, memory, number types --------------------------------------------------------------------------

@@ -43,7 +43,6 @@ def test_the_same_series_and_settings_are_searched_once(walk):
     changed = walk.copy()
     changed[5] += 1e-9
     assert cached_retrieve(changed, **CHOSEN) is not first
-    assert cached_retrieve(walk, **CHOSEN, bank=[1, 2]) is not cached_retrieve(walk, **CHOSEN, bank=[1, 3])
 
 
 def test_a_cleared_cache_searches_again(walk):

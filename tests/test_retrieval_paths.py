@@ -25,7 +25,7 @@ from raxss.method.retrieval.diagonal import (
     suits_diagonals,
     tile_side,
 )
-from raxss.method.retrieval.on_torch import nearest_on_torch
+from raxss.method.retrieval.on_torch import nearest_of_each
 from raxss.method.retrieval.search import Search, search_features, search_signal, sliding_means
 
 TOLERANCE = 1e-6
@@ -167,7 +167,7 @@ def check_path(
     bank: list[int] | None = None,
     reach: int | None = None,
 ) -> None:
-    indices = None if bank is None else np.array(bank, np.int64)
+    indices = None if bank is None else np.unique(np.array(bank, np.int64))
     search = search_signal(samples, bank=indices, reach=reach, **chosen)
     similarity, neighbors = run_path(path, search)
     oracle = scaled_down(samples)
@@ -187,7 +187,7 @@ def run_path(path: str, search: Search) -> tuple[np.ndarray, np.ndarray]:
     if path == "diagonal":
         return nearest_by_diagonals(search, tile=7, n_threads=2)
     if path == "torch":
-        return nearest_on_torch(search, "cpu", block_values=128)
+        return nearest_of_each([search], "cpu", block_values=128)[0]
     return nearest_by_blocks(search, block_values=64)
 
 
