@@ -24,6 +24,7 @@ from raxss.explain.neighbour_lists import weight_without
 from raxss.method.aggregation import aggregate
 from raxss.method.training.window_pool import Batch
 from raxss.method.weighting import WEIGHTINGS, Weighting, influence, register_weighting, window_weights
+from raxss.method.weighting.protocol import add_weightings
 from toys import SMALL, waves
 
 #: Support (and what a gate adds, where there is one) of four windows -> influence, worked out by hand.
@@ -106,7 +107,7 @@ def test_a_weighting_from_outside_is_known_with_its_controls_everywhere(rng):
         with pytest.raises(ConfigError, match=r"the weighting name 'cubed' belongs to .*Cubed already"):
             register_weighting("cubed")(type(WEIGHTINGS["rank"]))
         with pytest.raises(ConfigError, match="'inverse' belongs to the inverse of"):
-            register_weighting("other", inverse="inverse")(Cubed)
+            add_weightings(Cubed("other"), Cubed("inverse"))
         assert "other" not in WEIGHTINGS
         series = waves(rng)
         model = RAxSSClassifier(**SMALL, weighting="cubed").fit(series)
