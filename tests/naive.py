@@ -168,6 +168,33 @@ def retrieve(
     return lists_of(_every_pair(vectors, flat, nonfinite), starts, flat, nonfinite, **settings)
 
 
+def nearest_at_once(samples: ArrayLike, found: Any) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Lists under the settings and flags of a retrieval by one product of all windows, for thousands of them."""
+    rows = np.atleast_2d(np.asarray(samples, dtype=np.float64))
+    rows = np.where(np.isfinite(rows), rows, np.nan)
+    if found.measure == "pearson":
+        rows = rows - np.nanmean(rows, axis=1, keepdims=True)
+    rows = np.nan_to_num(rows / np.nanmax(np.abs(rows)))
+    windows = np.lib.stride_tricks.sliding_window_view(rows, found.window_length, axis=1)[:, :: found.stride]
+    if found.measure == "pearson":
+        windows = windows - windows.mean(axis=2, keepdims=True)
+    vectors = np.concatenate(list(windows), axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors[found.flat | found.nonfinite] = 0.0
+    exact = np.round(np.clip(vectors @ vectors.T, -1, 1) * 2.0**32) / 2.0**32
+    distance = np.abs(np.subtract.outer(np.arange(len(exact)), np.arange(len(exact))))
+    exact[distance * found.stride <= found.exclusion] = -np.inf
+    if found.bank == "local":
+        exact[distance > found.bank_size // 2] = -np.inf
+    exact[:, found.nonfinite] = -np.inf
+    order = np.argsort(-exact, axis=1, kind="stable")[:, : found.n_neighbors]
+    best = np.take_along_axis(exact, order, axis=1)
+    best[found.nonfinite] = -np.inf
+    listed = best > -np.inf
+    return np.where(listed, best, np.nan), np.where(listed, order, -1)
+
+
 def retrieve_features(
     features: ArrayLike,
     samples: ArrayLike,

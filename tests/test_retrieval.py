@@ -181,41 +181,6 @@ def test_a_sampled_bank_is_spread_over_the_series_and_the_same_for_every_window(
     assert (found.bank, found.bank_size) == ("sampled", 40)
 
 
-@pytest.mark.parametrize("spread", [0, 40])
-@pytest.mark.parametrize("bank", ["local", "sampled"])
-def test_a_bank_at_a_real_size_lists_what_the_whole_series_does_within_it(bank, spread):
-    samples = np.random.default_rng(6).normal(size=12_000).cumsum()
-    samples[3000:3100] = np.nan
-    samples[5000:5200] = 1.0
-    chosen = {"window_length": 64, "stride": 3, "n_neighbors": 5, "exclusion": 32, "spread": spread}
-    found = retrieve(samples, bank=bank, bank_size=1024, **chosen)
-    windows = np.lib.stride_tricks.sliding_window_view(samples, 64)[::3]
-    windows = windows - windows.mean(axis=1, keepdims=True)
-    norms = np.linalg.norm(windows, axis=1)
-    vectors = windows / np.where(norms < 1e-9, np.inf, norms)[:, None]
-    place = np.arange(len(vectors))
-    listed = np.unique(found.neighbors[found.neighbors >= 0])
-    for k in range(0, len(vectors), 37):
-        if found.nonfinite[k]:
-            continue
-        similarity = vectors @ vectors[k]
-        distance = np.abs(place - k)
-        may = (distance * 3 > 32) & np.isfinite(similarity)
-        may &= distance <= 512 if bank == "local" else np.isin(place, _stretches(listed, 64))
-        for j in range(5):
-            best = np.flatnonzero(may)[similarity[may].argmax()]
-            assert_allclose(found.similarity[k, j], similarity[best], atol=TOLERANCE)
-            may[np.abs(place - found.neighbors[k, j]) * 3 <= max(spread, 1)] = False
-
-
-def _stretches(listed: np.ndarray, length: int) -> np.ndarray:
-    """The stretches of 64 windows that 1024 of 3979 make, by their rule: the middle of each of 16 parts."""
-    parts = np.arange(17) * 3979 // 16
-    bank = np.concatenate([np.arange(p, p + length) for p in parts[:-1] + (np.diff(parts) - length) // 2])
-    assert np.isin(listed, bank).all()
-    return bank
-
-
 def test_a_bank_as_large_as_the_series_is_the_series(walk):
     chosen = {"window_length": 32, "stride": 5, "n_neighbors": 4}
     whole = retrieve(walk, **chosen)
