@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import json
 import platform
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -330,49 +331,19 @@ def test_all_three_growths_are_measured(tiny_scaling):
 # Report ---------------------------------------------------------------------------------------------------
 
 
-def case_of(n_samples, stride, seconds, peers):
-    case = Case(n_samples, 1024, stride)
-    ours = {"seconds": seconds, "error": 2e-10, "ns_per_pair": 1.5, "gmacs": 8.0,
-            "share_of_float64_peak": 0.08, "share_of_float32_peak": 0.04}  # fmt: skip
-    return {
-        "n_samples": n_samples,
-        "window_length": 1024,
-        "stride": stride,
-        "exclusion": 0,
-        "n_windows": case.n_windows,
-        "pairs": case.pairs,
-        "ours": ours,
-        "peers": {
-            name: {"seconds": seconds * ratio, "ratio": ratio, "extrapolated": False} for name, ratio in peers
-        },
-    }
-
-
 @pytest.fixture
-def results(tmp_path, tiny_scaling):
-    """Two machines' files, as runs would have left them."""
-    found = {
-        "settings": {"n_neighbors": 10, "threads": 2, "goal": {"n_samples": 200_000, "window_length": 1024,
-                     "stride": 5}, "queries_checked": 200, "blas_environment": {}, "blas_of_faiss": ["Old"]},
-        "peaks": NO_PEAKS,
-        "cases": [case_of(200_000, 1, 10.0, [(STUMPY, 30.0)]),
-                  case_of(200_000, 5, 1.0, [(TORCH, 17.25), (FAISS, 150.0), (FAISS_TOLD, 18.0), (STUMPY, 300.0)])],
-        "memory": [{"n_samples": n, "n_windows": n // 5, "added_mb": n / 1e4,
-                    "bytes_per_window_and_neighbor": 50.0} for n in (200_000, 1_000_000)],
-    }  # fmt: skip
-    found["cases"][0]["ours_with_exclusion"] = found["cases"][0]["ours"]
-    place = tmp_path / "results"
-    for machine, part, item in (
-        ("cpu2", "retrieval", found),
-        ("cpu2", "scaling", tiny_scaling),
-        ("h200", "scaling", tiny_scaling),
-        ("h200", "seed", {"seconds": 150.0, "settings": {"epochs": 50, "windows_an_epoch": 9, "n_train": 4},
-                          "seconds_by_part": {"training": 140.0}, "windows_per_second": 5.0, "loss": [1.0, 0.5],
-                          "validation_accuracy": 0.5}),
-    ):  # fmt: skip
-        (place / machine).mkdir(parents=True, exist_ok=True)
-        record = common.recorded(part, "cpu", lambda item=item: item)
-        (place / machine / f"{part}.json").write_text(json.dumps(record))
+def results(tmp_path):
+    """The committed files, with other ratios, a seed that took too long and no prediction on a GPU."""
+    place = shutil.copytree(common.RESULTS, tmp_path / "results")
+    (place / "h200" / "prediction.json").unlink()
+    seed, found = (
+        json.loads((place / name).read_text()) for name in ("h200/seed.json", "cpu2/retrieval.json")
+    )
+    seed["results"]["seconds"] = 150.0
+    (place / "h200" / "seed.json").write_text(json.dumps(seed))
+    for peer, stride, ratio in ((TORCH, 5, 17.25), (FAISS_TOLD, 5, 18.0), (STUMPY, 1, 30.0)):
+        report._goal_case(found["results"], stride)["peers"][peer]["ratio"] = ratio
+    (place / "cpu2" / "retrieval.json").write_text(json.dumps(found))
     return place
 
 
@@ -404,7 +375,8 @@ def test_every_note_belongs_to_a_goal():
 
 def test_the_page_has_one_core_one_gpu_and_64_from_the_model(results, tmp_path):
     text = scaling_page.write(results, tmp_path / "docs")
-    costs = scaling.costs_of(report.read_all(results)["h200"]["scaling"]["results"])
+    parts = report.read_all(results)["h200"]
+    costs = scaling.costs_of(*(parts[name]["results"] for name in ("scaling", "retrieval-gpu")))
     expected = scaling.archive_cost(costs, scaling.Archive(hours=24.0), workers=64)
     row = next(
         line for line in text.splitlines() if "| 24 h" in line and "exact" in line and "| 64 H200" in line
@@ -469,29 +441,19 @@ def test_the_network_beside_its_plain_layers_has_a_table_with_ratios():
 
 
 def test_what_a_gpu_measured_is_reported_with_ratios_and_floors():
-    """The figures are made up, since most machines have no GPU; their names are those of retrieval_gpu.py."""
-    results = {
-        "ours_ms": 2.0, "torch_tf32_ms": 29.0, "torch_float64_ms": 90.0, "end_to_end_ms": 12.0,
-        "preparing_on_the_cpu_ms": 5.0, "n_windows": 39_796, "settings": {"stride": 5},
-        "many": {"kernel_ms": 4.0, "n_series": 100, "n_windows_each": 4796, "end_to_end_ms": 40.0,
-                 "one_by_one_ms": 400.0},
-        "errors": {"offset 1e9": 3e-9}, "error": 3e-9,
-        "floors": {"copy_tb_per_s": 4.3, "bytes_ms": 0.002, "float64_matrix_tflops": 64.0,
-                   "float64_matrix_ms": 0.5, "float64_tflops": 32.0, "float64_ms": 0.99,
-                   "float32_tflops": 57.0, "float32_ms": 0.56},
-    }  # fmt: skip
+    results = report.read_all(common.RESULTS)["h200"]["retrieval-gpu"]["results"]
+    ours, floors = results["ours_ms"], results["floors"]
     found = figures_of("retrieval-gpu", results)
-    assert found == {"retrieval-gpu": 2.0, "retrieval-gpu-error": 3e-9}
-    row = next(line for line in telling.part_tables("retrieval-gpu", results).splitlines() if "tf32" in line)
-    assert row.split("|")[-2].strip() == "14.5"
-    text = telling.part_tables("retrieval-gpu", results)
-    floor = next(line for line in text.splitlines() if "64 TFLOP/s (float64 matrix units)" in line)
-    assert floor.split("|")[-2].strip() == "0.25"
-    assert "operations in float64 matrix units 0.5 ms, float64 0.99 ms" in report._gpu_beside(results)
-    source = (ROOT / "benchmarks" / "retrieval_gpu.py").read_text()
-    assert [
-        name for name in (*results, *results["many"], *results["floors"]) if f'"{name}"' not in source
-    ] == []
+    assert found == {"retrieval-gpu": ours, "retrieval-gpu-error": results["error"]}
+    rows = telling.part_tables("retrieval-gpu", results).splitlines()
+    for text, ms in (
+        ("tf32", results["torch_tf32_ms"]),
+        ("(float64 matrix units)", floors["float64_matrix_ms"]),
+    ):
+        row = next(line for line in rows if text in line)
+        assert row.split("|")[-2].strip() == common.number(ms / ours)
+    floor = common.number(floors["float64_matrix_ms"])
+    assert f"operations in float64 matrix units {floor} ms" in report._gpu_beside(results)
 
 
 def test_the_operations_of_the_network_are_those_of_its_products():
