@@ -105,15 +105,11 @@ def test_a_series_object_and_other_number_types_give_the_same_in_double_precisio
     assert retrieve(types[-1], window_length=32, stride=5).nonfinite.sum() == 2
 
 
-def test_the_samples_given_are_not_changed(walk):
+def test_samples_are_not_changed_and_results_cannot_be(walk):
     walk[7] = np.nan
     before = walk.copy()
-    retrieve(walk, window_length=32, stride=5)
-    assert_array_equal(walk, before)
-
-
-def test_results_cannot_be_written_to(walk):
     found = retrieve(walk, window_length=32, stride=5)
+    assert_array_equal(walk, before)
     for name in ("similarity", "neighbors", "support", "starts", "flags"):
         with pytest.raises(ValueError, match="read-only"):
             getattr(found, name)[0] = 0
@@ -133,19 +129,13 @@ def test_results_cannot_be_written_to(walk):
         ({"bank": "locale"}, "bank is 'locale'; did you mean 'local'.*Known: series, local, sampled"),
         ({"bank": "local", "bank_size": 0}, "bank_size must be .* at least 1, got 0"),
         ({"device": "cudda"}, "device 'cudda' cannot be used"),
+        ({"features": np.zeros((9, 3))}, r"shape \(9, 3\), but the series has 10 windows; .* \(10, d\)"),
     ],
 )
 def test_a_setting_out_of_range_is_named(settings_, words):
     chosen = {"window_length": 11, "stride": 1} | settings_
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(DataError if "features" in settings_ else ConfigError, match=words):
         retrieve(np.arange(20.0) ** 2, **chosen)
-
-
-def test_features_of_another_number_of_windows_are_refused():
-    with pytest.raises(
-        DataError, match=r"shape \(9, 3\), but the series has 10 windows; needed is \(10, d\)"
-    ):
-        retrieve(np.arange(20.0), window_length=11, features=np.zeros((9, 3)))
 
 
 def test_a_series_without_samples_is_refused():
@@ -168,11 +158,9 @@ def test_a_local_bank_holds_half_its_size_on_either_side(walk):
 
 
 def test_a_sampled_bank_is_spread_over_the_series_and_the_same_for_every_window(walk):
-    chosen = {"window_length": 16, "stride": 3, "n_neighbors": 6, "exclusion": 7}
-    found = retrieve(walk, bank="sampled", bank_size=40, **chosen)
-    bank = np.unique(retrieve(walk, bank="sampled", bank_size=40, **chosen | {"n_neighbors": 200}).neighbors)[
-        1:
-    ]
+    chosen = {"window_length": 16, "stride": 3, "exclusion": 7, "bank": "sampled", "bank_size": 40}
+    found = retrieve(walk, n_neighbors=6, **chosen)
+    bank = np.unique(retrieve(walk, n_neighbors=200, **chosen).neighbors)[1:]  # the first is -1
     assert len(bank) == 40
     assert_array_equal(np.histogram(bank, bins=8, range=(0, found.n_windows))[0], 5)
     expected = naive.retrieve(walk, 16, 3, n_neighbors=6, exclusion=7, bank=bank.tolist())
