@@ -31,6 +31,8 @@ class Lists:
     flat: NDArray[np.bool_]
     nonfinite: NDArray[np.bool_]
     lonely: NDArray[np.bool_]
+    matrix: NDArray[np.float64]  # (n_windows, n_windows) every similarity
+    starts: NDArray[np.int64]  # (n_windows,)
 
 
 def starts_of(n_samples: int, window_length: int, stride: int) -> list[int]:
@@ -120,6 +122,8 @@ def lists_of(
         np.asarray(flat, dtype=bool),
         np.asarray(nonfinite, dtype=bool),
         np.zeros(n, dtype=bool),
+        matrix,
+        np.asarray(starts),
     )
     for k in range(n):
         eligible = [
@@ -209,22 +213,14 @@ def retrieve_features(
     A window whose signal has no shape (Pearson's rule, whatever the measure) is flat, and so is one whose vector
     is flat. A window whose signal or vector is not finite is not finite.
     """
-    matrix, flat, nonfinite = feature_similarity(features, samples, window_length, stride, measure)
-    starts = starts_of(np.atleast_2d(np.asarray(samples)).shape[1], window_length, stride)
-    return lists_of(matrix, starts, flat, nonfinite, **settings)
-
-
-def feature_similarity(
-    features: ArrayLike, samples: ArrayLike, window_length: int, stride: int, measure: str
-) -> tuple[NDArray[np.float64], list[bool], list[bool]]:
-    """phi of every pair of vectors; flat; non-finite."""
     _, shapeless, touched = window_vectors(samples, window_length, stride, "pearson")
     rows = np.asarray(features, dtype=np.float64).copy()
     rows[np.asarray(touched, dtype=bool)] = math.nan
     length = rows.shape[1]
     vectors, flat, nonfinite = window_vectors(rows.reshape(-1), length, length, measure)
     flat = [(a or b) and not c for a, b, c in zip(flat, shapeless, nonfinite, strict=True)]
-    return _every_pair(vectors, flat, nonfinite), flat, nonfinite
+    starts = starts_of(np.atleast_2d(np.asarray(samples)).shape[1], window_length, stride)
+    return lists_of(_every_pair(vectors, flat, nonfinite), starts, flat, nonfinite, **settings)
 
 
 def batch_support(

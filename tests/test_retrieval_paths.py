@@ -113,8 +113,6 @@ def expect_lists(
     similarity: np.ndarray,
     neighbors: np.ndarray,
     expected: naive.Lists,
-    matrix: np.ndarray,
-    starts: np.ndarray,
     chosen: dict[str, Any],
     bank: list[int] | None = None,
     reach: int | None = None,
@@ -124,6 +122,7 @@ def expect_lists(
     Only with spread may lists differ from the oracle's: of windows as near as 1e-9 either may come first, and
     the one chosen keeps others out.
     """
+    matrix, starts = expected.matrix, expected.starts
     listed = np.where(neighbors < 0, np.nan, np.take_along_axis(matrix, neighbors, axis=1))
     listed[expected.nonfinite] = np.nan
     similarity = np.where(np.isnan(listed), np.nan, similarity)
@@ -145,10 +144,9 @@ def expect_lists(
             left[j] = False
 
 
-def expect_retrieval(
-    found: Retrieval, expected: naive.Lists, matrix: np.ndarray, chosen: dict[str, Any]
-) -> None:
-    expect_lists(found.similarity, found.neighbors, expected, matrix, found.starts, chosen)
+def expect_retrieval(found: Retrieval, expected: naive.Lists, chosen: dict[str, Any]) -> None:
+    assert_array_equal(found.starts, expected.starts)
+    expect_lists(found.similarity, found.neighbors, expected, chosen)
     support, lonely = naive.support_of(found.similarity, expected.flat, expected.nonfinite)
     assert_allclose(found.support, support, atol=1e-12)
     if chosen["spread"] == 0:
@@ -169,16 +167,10 @@ def check_path(
     indices = None if bank is None else np.unique(np.array(bank, np.int64))
     search = search_signal(samples, bank=indices, reach=reach, **chosen)
     similarity, neighbors = run_path(path, search)
-    oracle = scaled_down(samples)
-    length, stride, measure = chosen["window_length"], chosen["stride"], chosen["measure"]
-    vectors_flat_nonfinite = naive.window_vectors(oracle, length, stride, measure)
-    matrix = naive.similarity(oracle, length, stride, measure)
-    starts = naive.starts_of(samples.shape[1], length, stride)
-    lists = {name: chosen[name] for name in ("n_neighbors", "exclusion", "spread")}
-    expected = naive.lists_of(matrix, starts, *vectors_flat_nonfinite[1:], bank=bank, reach=reach, **lists)
+    expected = naive.retrieve(scaled_down(samples), bank=bank, reach=reach, **chosen)
     assert_array_equal(search.flat, expected.flat)
     assert_array_equal(search.nonfinite, expected.nonfinite)
-    expect_lists(similarity, neighbors, expected, matrix, np.array(starts), chosen, bank, reach)
+    expect_lists(similarity, neighbors, expected, chosen, bank, reach)
 
 
 def on_torch(search: Search, **settings: int) -> tuple[np.ndarray, np.ndarray]:
@@ -245,13 +237,7 @@ def test_blocks_of_the_diagonal_kernel_fit_together(case, reach, tile, seed):
 @given(cases())
 def test_the_front_door_gives_the_oracles_lists_support_and_flags(case):
     samples, chosen = case
-    found = retrieve(samples, **chosen)
-    oracle = scaled_down(samples)
-    expected = naive.retrieve(oracle, **chosen)
-    matrix = naive.similarity(oracle, chosen["window_length"], chosen["stride"], chosen["measure"])
-    expect_retrieval(found, expected, matrix, chosen)
-    starts = naive.starts_of(samples.shape[1], chosen["window_length"], chosen["stride"])
-    assert_array_equal(found.starts, starts)
+    expect_retrieval(retrieve(samples, **chosen), naive.retrieve(scaled_down(samples), **chosen), chosen)
 
 
 @many(300)
@@ -266,11 +252,7 @@ def test_features_are_listed_by_the_same_rules_as_windows(case, width, seed):
     gone = ~np.isfinite(features).all(axis=1)
     for k, start in enumerate(starts):
         gone[k] |= not np.isfinite(samples[:, start : start + chosen["window_length"]]).all()
-    lists = {name: chosen[name] for name in ("measure", "n_neighbors", "exclusion", "spread")}
-    signal = scaled_down(samples), chosen["window_length"], chosen["stride"]
-    expected = naive.retrieve_features(features, *signal, **lists)
-    matrix, _, _ = naive.feature_similarity(features, *signal, chosen["measure"])
-    expect_retrieval(found, expected, matrix, chosen)
+    expect_retrieval(found, naive.retrieve_features(features, scaled_down(samples), **chosen), chosen)
     assert_array_equal(found.nonfinite, gone)
     assert found.space == "features"
 
