@@ -302,28 +302,12 @@ def votes(
     return out
 
 
-def weight_without(
-    similarity: Sequence[Sequence[float]],
-    k: int,
-    j: int,
-    temperature: float,
-    nonfinite: Sequence[bool] | None = None,
-) -> float:
-    """Weight of window k when its j-th listed neighbor is left out and nothing takes its place.
-
-    ``similarity`` holds every window's listed similarities (NaN where there is none). A window whose only
-    neighbor is left out takes the mean support of those that have some, as any lonely window does; one that
-    is not finite has no support and no weight.
-    """
-    listed = [[s for s in row if not math.isnan(s)] for row in similarity]
-    listed[k] = [s for place, s in enumerate(listed[k]) if place != j]
-    own = [math.fsum(row) / len(row) for row in listed if row]
-    borrowed = math.fsum(own) / len(own) if own else 0.0
-    supports = [math.fsum(row) / len(row) if row else borrowed for row in listed]
-    for t, gone in enumerate(nonfinite or []):
-        if gone:
-            supports[t] = math.nan
-    return window_weights(supports, temperature)[k]
+def weight_without(similarity: ArrayLike, k: int, j: int, temperature: float) -> float:
+    """Weight of window k when its j-th listed neighbor is left out and nothing takes its place."""
+    left = np.array(similarity, dtype=np.float64)
+    left[k, j] = math.nan
+    support, _ = support_of(left, [False] * len(left), [False] * len(left))
+    return window_weights(support.tolist(), temperature)[k]
 
 
 def kernel_outputs(

@@ -33,7 +33,6 @@ from benchmarks.contenders import (
     Answer,
     Case,
     Contender,
-    by_faiss,
     by_raxss,
     by_torch,
     clocked,
@@ -68,23 +67,6 @@ def test_brute_force_is_what_the_plain_double_loop_says(rng):
     expected = naive.similarity(samples, 16, 3, "pearson")
     apart = 3 * np.abs(np.subtract.outer(np.arange(case.n_windows), np.arange(case.n_windows)))
     assert_allclose(exact, np.where(apart <= 6, -np.inf, expected), atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("search", "library", "case", "error"),
-    [
-        (by_raxss, "raxss", TINY, 1e-9),
-        (by_raxss, "raxss", Case(1_500, 256, 1).zoned, 1e-9),
-        (by_torch, "torch", TINY, 1e-5),
-        (by_faiss, "faiss", TINY, 1e-5),
-    ],
-)
-def test_each_contender_finds_what_brute_force_finds(search, library, case, error):
-    pytest.importorskip(library)
-    samples = common.make_signal(case.n_samples)
-    queries = np.arange(case.n_windows)
-    exact = retrieval.brute_force(samples, case, queries)
-    assert retrieval.error_against(exact, queries, search(samples, case)) <= error
 
 
 def test_those_who_are_installed_meet_in_one_run_and_the_tables_have_their_ratios():
