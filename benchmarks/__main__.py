@@ -90,7 +90,7 @@ PARTS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what was asked for; the exit code is 1 where a part failed."""
+    """Run the part that was chosen; the exit code is 1 where a part failed."""
     settings = _parsed(arguments)
     if settings.part == "report":
         _write_report(settings)
@@ -142,7 +142,7 @@ def _absolute(text: str) -> Path:
 
 
 def _device_for(settings: argparse.Namespace) -> str:
-    """The GPU where there is one and the part can use it, unless told otherwise."""
+    """The GPU where there is one and the part can use it, unless one is chosen."""
     part, name = PARTS[settings.part], settings.part
     device = settings.device
     if device == "auto":

@@ -1,4 +1,4 @@
-"""How fast is one step of training, and how long does one seed of the paper take?
+"""One step of training, and one seed of the paper.
 
     python -m benchmarks.training step [--device cuda] [--json FILE]
     python -m benchmarks.training seed [--device cuda] [--epochs 50] [--json FILE]
@@ -292,7 +292,7 @@ def _paper_loss(logits: Tensor, batch: Batch, pool: WindowPool, learner: Learner
 
 
 def _memory_of_a_step(task: Task, batch: int) -> dict[str, float | None]:
-    """What is told before training starts, and on a GPU what one step took at its peak."""
+    """The figures known before training starts, and on a GPU what one step took at its peak."""
     learner, pool = task.learner(), task.pool()
     kept = step_bytes(learner.backbone, pool, batch, autocast=task.autocast)
     if task.device.type != "cuda":
