@@ -147,8 +147,8 @@ def retrieve(
     >>> found.support.round(2)
     array([ 0.75, -0.4 ,  0.5 ,  0.5 , -0.4 ,  0.75])
     """
-    planned = plan_search(
-        samples,
+    (found,) = retrieve_many(
+        [samples],
         window_length=window_length,
         stride=stride,
         measure=measure,
@@ -157,15 +157,11 @@ def retrieve(
         spread=spread,
         bank=bank,
         bank_size=bank_size,
-        features=features,
+        features=None if features is None else [features],
+        device=device,
+        on_progress=on_progress,
     )
-    if device == "cpu":
-        lists = nearest_on_cpu(planned.search, on_progress=on_progress)
-    else:
-        (lists,) = nearest_of_each([planned.search], device)
-    if on_progress is not None:
-        on_progress(1.0)
-    return planned.result(*lists)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -340,7 +336,8 @@ def _on_cpu(tasks: list[Task], report: Callable[[float], None]) -> list[Retrieva
     for which, (samples, settings) in enumerate(tasks):
         # One thread would still be busy with such a series when the others are through.
         if len(tasks) == 1 or costs[which] * torch.get_num_threads() > total:
-            found[which] = retrieve(samples, **settings, on_progress=partial(report_part, costs[which]))
+            planned, on_progress = plan_search(samples, **settings), partial(report_part, costs[which])
+            found[which] = planned.result(*nearest_on_cpu(planned.search, on_progress=on_progress))
             done += costs[which]
 
     def on_one_thread(which: int) -> Retrieval | PlannedSearch:
