@@ -196,20 +196,15 @@ def test_every_path_finds_what_the_double_loop_finds(path, case):
     check_path(path, *case)
 
 
-@many(300)
+@many(600)
 @given(
-    cases(n_windows=14),
-    st.lists(st.integers(0, 13), max_size=9),
+    cases(n_windows=16),
+    st.one_of(st.none(), st.lists(st.integers(0, 15), max_size=9)),
+    st.one_of(st.none(), st.integers(0, 16)),
     st.sampled_from(PATHS),
 )
-def test_only_windows_of_the_bank_are_neighbors(case, bank, path):
-    check_path(path, *case, bank=bank)
-
-
-@many(300)
-@given(cases(n_windows=18), st.integers(0, 18), st.sampled_from(PATHS))
-def test_no_neighbor_lies_out_of_reach(case, reach, path):
-    check_path(path, *case, reach=reach)
+def test_only_windows_of_the_bank_and_within_reach_are_neighbors(case, bank, reach, path):
+    check_path(path, *case, bank=bank, reach=reach)
 
 
 @many(60)

@@ -176,7 +176,6 @@ class PlannedSearch:
     def result(self, similarity: NDArray[np.float64], neighbors: NDArray[np.int64]) -> Retrieval:
         """Support and flags from the lists ``(n_windows, n_neighbors)``, which are modified and kept."""
         search = self.search
-        similarity[search.nonfinite] = -np.inf
         neighbors[search.nonfinite] = -1
         similarity[neighbors < 0] = np.nan
         n_listed = np.isfinite(similarity).sum(axis=1)
@@ -228,7 +227,7 @@ def plan_search(
     }
     starts = window_starts(array.shape[1], window_length=window_length, stride=stride)
     n_windows, size = len(starts), _whole("bank_size", bank_size, least=1)
-    if one_of("bank", bank, BANKS) == "series" or size >= n_windows:
+    if one_of("bank", str(bank), BANKS) == "series" or size >= n_windows:
         bank, size = "series", 0
     settings |= {"bank": bank, "bank_size": size}
     refuse_too_large(
