@@ -175,7 +175,8 @@ class Weighting:
 
     def pool_influence(self, support: Floats, *, seed: int = 0) -> Floats:
         """Influence without the gate, as the window pool of training keeps it; steps add the gate."""
-        return self.influence(support, seed=seed)
+        gate = np.zeros_like(support) if self.needs_gate else None
+        return self.influence(support, gate=gate, seed=seed)
 
     def batch_influence(
         self,
@@ -250,10 +251,6 @@ class Inverted(_Control):
     def influence(self, support: Floats, *, gate: Floats | None = None, seed: int = 0) -> Floats:
         """Minus the influence of the inverted weighting."""
         return -self._of.influence(support, gate=gate, seed=seed)
-
-    def pool_influence(self, support: Floats, *, seed: int = 0) -> Floats:
-        """Likewise, without the gate."""
-        return -self._of.pool_influence(support, seed=seed)
 
     def batch_influence(self, support: Tensor, series: Tensor, n_series: int) -> Tensor:
         """Likewise, in a minibatch."""
