@@ -8,6 +8,7 @@ What depends on the weighting in use is a method or attribute of its object; no 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -96,12 +97,12 @@ class SupportLists:
         """``(n_rows,)``."""
         return np.arange(len(self.support))[self.rows]
 
-    @property
+    @functools.cached_property
     def has_list(self) -> NDArray[np.bool_]:
         """``(n_windows,)`` windows with at least one neighbour."""
         return np.array(~np.isnan(self.similarity).all(axis=1), dtype=bool)
 
-    @property
+    @functools.cached_property
     def borrows(self) -> NDArray[np.bool_]:
         """``(n_windows,)`` usable windows without a neighbour, whose support is the mean of the others."""
         return ~np.isnan(self.support) & ~self.has_list & ~self.flat
@@ -112,7 +113,7 @@ class SupportLists:
         Windows without neighbours take the mean support of those that have some (0 where none has); flat ones
         keep 0.
         """
-        changed, has_list, borrows = self.support.copy(), self.has_list, self.borrows
+        changed, has_list, borrows = self.support.copy(), self.has_list.copy(), self.borrows.copy()
         rest = np.delete(self.similarity[k], j)
         rest = rest[~np.isnan(rest)]
         if len(rest):
