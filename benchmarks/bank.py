@@ -1,4 +1,4 @@
-"""How far is the support of a bounded bank from the exact one?
+"""The support of a bounded bank beside the exact one.
 
     signals -> exact support, support with a local and a sampled bank of 1/2, 1/8 and 1/32 of the windows
 

@@ -166,9 +166,9 @@ def _gpu() -> dict[str, Any] | None:
     if not torch.cuda.is_available():
         return None
     known = torch.cuda.get_device_properties(0)
-    asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        driver = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()[0]
+        driver = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0]
     except (OSError, subprocess.CalledProcessError, IndexError):
         driver = "unknown"
     return {

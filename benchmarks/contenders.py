@@ -1,4 +1,4 @@
-"""Who answers "which windows are nearest to each window", and how is each asked?
+"""The contenders of the retrieval benchmark, and how each is called.
 
     samples (n_samples,), case -> seconds, similarity and neighbors (n_windows, 10), best first
 
@@ -40,7 +40,7 @@ FLOAT32_ERROR = 2e-5  # how far an honest answer in single precision may be off
 
 @dataclass(frozen=True)
 class Case:
-    """One setting that everybody is asked."""
+    """One setting that every contender gets."""
 
     n_samples: int
     window_length: int
@@ -93,7 +93,7 @@ class Contender:
     tolerance
         How far its similarities may be from the truth.
     most_samples
-        It is not asked about longer series.
+        Longer series are not given to it.
     only_stride
         The one stride that it knows, or None for any.
     """

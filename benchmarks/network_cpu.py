@@ -1,4 +1,4 @@
-"""How fast is the paper's network on a CPU, forward and backward, against its plain layers?
+"""The paper's network on a CPU, forward and backward, beside its plain layers.
 
     -> {"windows_per_second": {"training": {"ours", "plain"}, "evaluation": ..}, "ratio", "share_of_matmul", ..}
 

@@ -1,4 +1,4 @@
-"""How fast is PatchTST itself on one GPU, forward and backward, beside eager and compiled layers?
+"""PatchTST itself on one GPU, forward and backward, beside eager and compiled layers.
 
     python -c "from benchmarks import network_gpu; print(network_gpu.run())"
 

@@ -1,4 +1,4 @@
-"""How fast could the processor multiply and add at best?
+"""How fast the processor can multiply and add at best.
 
     -> {"threads", "float64_gmacs", "float32_gmacs", "float64_matmul_gmacs", "float32_matmul_gmacs"}
 

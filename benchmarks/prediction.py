@@ -1,4 +1,4 @@
-"""How long do prediction and evidence take, and how much memory?
+"""Time and memory of prediction and evidence.
 
     python -m benchmarks.prediction recording [--device cuda] [--channels 100] [--json FILE]
     python -m benchmarks.prediction long [--device cpu] [--hours 24] [--bank local] [--bank-size N] [--json FILE]
@@ -25,7 +25,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
@@ -73,10 +72,7 @@ def recording(
     """
     n_runs = n_runs or (1 if device == "cpu" else 5)
     n_samples = pooled_samples(seconds)
-    with (
-        mock.patch.dict(os.environ, {"RAXSS_CACHE": "off"}),
-        tempfile.TemporaryDirectory() as temporary,
-    ):
+    with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         tell(f"prediction: preparing {n_channels} channels of {n_samples:,} samples")
         prepared_folder(folder / "prepared", n_channels, n_samples, seed=SEED)
@@ -157,7 +153,7 @@ def barely_trained(device: str, window_length: int = WINDOW_LENGTH, stride: int 
 
 
 def _parts(model: RAxSSClassifier, folder: Path, device: str, n_channels: int) -> dict[str, float]:
-    """Seconds of reading, retrieval, network, evidence with writing: one after the other, told for all channels."""
+    """Seconds of reading, retrieval, network, evidence with writing, one after the other, for all channels."""
     spent: dict[str, float] = {}
     spent["read"], everything = timed(lambda: read_prepared(folder / "prepared", verify=True))
     some = everything[:n_channels]
@@ -187,8 +183,8 @@ def _parts(model: RAxSSClassifier, folder: Path, device: str, n_channels: int) -
 
     write()
     spent["evidence_and_write"], _ = timed(write)
-    told = {name: seconds * (1 if name == "read" else more) for name, seconds in spent.items()}
-    return told | {"evidence_ms_per_channel": 1000 * spent["evidence_and_write"] / n_channels}
+    parts = {name: seconds * (1 if name == "read" else more) for name, seconds in spent.items()}
+    return parts | {"evidence_ms_per_channel": 1000 * spent["evidence_and_write"] / n_channels}
 
 
 def _searched(samples: Sequence[Any], settings: dict[str, Any], device: str) -> list[Retrieval]:
@@ -249,14 +245,14 @@ def long_channel(
         model.save_pretrained(folder / "model")
         root = Path(__file__).parents[1]
         paths = [str(root), str(root / "src"), os.environ.get("PYTHONPATH", "")]
-        told = subprocess.run(
+        finished = subprocess.run(
             [sys.executable, "-m", "benchmarks.prediction", "child", str(folder), "--device", device],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "RAXSS_CACHE": "off"},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
             stdout=subprocess.PIPE,
             text=True,
             check=True,
         )
-    return {"hours": hours, **json.loads(told.stdout)}
+    return {"hours": hours, **json.loads(finished.stdout)}
 
 
 def _in_a_process_of_its_own(folder: Path, device: str) -> dict[str, Any]:
@@ -318,7 +314,7 @@ def _peak_gb() -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure what is asked for, and print it."""
+    """Measure the part that was chosen, and print it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("what", choices=["recording", "long", "child"])
     parser.add_argument("folder", nargs="?", type=Path, help=argparse.SUPPRESS)  # of child

@@ -1,4 +1,4 @@
-"""What was reached, and what not?
+"""The report of the benchmarks: goals, figures and reasons.
 
     results/<machine>/<part>.json, NOTES.md -> RESULTS.md, docs/scaling.md
 
@@ -89,9 +89,9 @@ def _ratio(peer: str) -> Callable[[Results], float]:
 
 
 def _faiss_beside(results: Results) -> str:
-    told = _goal_case(results)["peers"][FAISS_TOLD]["ratio"]
+    ratio = _goal_case(results)["peers"][FAISS_TOLD]["ratio"]
     kinds = ", ".join(results["settings"]["blas_of_faiss"])
-    return f"its BLAS takes this processor for {kinds}; told the right one: {number(told)} times"
+    return f"its BLAS takes this processor for {kinds}; told the right one: {number(ratio)} times"
 
 
 def _stumpy_beside(results: Results) -> str:
@@ -453,15 +453,15 @@ def _goal_table(everything: Everything) -> str:
 
 def _reasons(everything: Everything, notes: dict[str, str]) -> list[str]:
     """Why a goal was missed, and whatever else the notes have to say about one."""
-    told = []
+    reasons = []
     for goal in GOALS:
         value = goal_figure(goal, everything)
         missed = value is not None and not goal.reached(value)
         if goal.key in notes:
-            told.append(f"**{goal.text}.** {notes[goal.key]}")
+            reasons.append(f"**{goal.text}.** {notes[goal.key]}")
         elif missed:
-            told.append(f"**{goal.text}.** Missed; no reason is written down in NOTES.md yet.")
-    return ["### What stands behind these figures", *told] if told else []
+            reasons.append(f"**{goal.text}.** Missed; no reason is written down in NOTES.md yet.")
+    return ["### What stands behind these figures", *reasons] if reasons else []
 
 
 def _hardware(parts: dict[str, Results]) -> str:

@@ -1,4 +1,4 @@
-"""How fast is retrieval on the CPU beside what people use today?
+"""Retrieval on the CPU beside torch, faiss and stumpy.
 
     python -m benchmarks retrieval [--json FILE]
 
@@ -90,18 +90,18 @@ def run(
     smallest_first = sorted(
         cases, key=lambda case: case.n_windows
     )  # what was seen small predicts what is large
-    told = []
+    results = []
     with installed_peers() if peers is None else _given(peers) as contenders:
         _warm_up([OURS, *contenders])
         seen = _Seen()
         for place, case in enumerate(smallest_first, 1):
             at_goal = (case.n_samples, case.window_length) == (goal.n_samples, goal.window_length)
             longest = longest_s if at_goal else longest_aside_s
-            told.append(_one_case(case, contenders, seen, longest, at_goal))
-            _give_shares(told[-1], peaks)
-            _tell(f"{place}/{len(cases)}: {case}", told[-1])
-    told.sort(key=lambda item: (item["n_samples"], -item["window_length"], item["stride"]))
-    _carry_over_strides(told)
+            results.append(_one_case(case, contenders, seen, longest, at_goal))
+            _give_shares(results[-1], peaks)
+            _tell(f"{place}/{len(cases)}: {case}", results[-1])
+    results.sort(key=lambda item: (item["n_samples"], -item["window_length"], item["stride"]))
+    _carry_over_strides(results)
     return {
         "settings": {
             "n_neighbors": N_NEIGHBORS,
@@ -115,7 +115,7 @@ def run(
             "blas_of_faiss": blas_of_faiss(),
         },
         "peaks": peaks,
-        "cases": told,
+        "cases": results,
         "memory": [_memory(case) for case in memory_cases],
     }
 
@@ -158,17 +158,17 @@ def _one_case(
     case: Case, contenders: Sequence[Contender], seen: _Seen, longest: float, patient: bool
 ) -> dict[str, Any]:
     """Everybody's time and answer for one case; who has an exclusion zone is met in a second round with it."""
-    told: dict[str, Any] = {**asdict(case), "n_windows": case.n_windows, "pairs": case.pairs, "peers": {}}
-    asked = [contender for contender in contenders if case.n_samples <= contender.most_samples]
-    plain = [item for item in asked if item.only_stride is None]
-    zoned = [item for item in asked if item.only_stride == case.stride]
-    told["ours"] = _meet(case, plain, told["peers"], seen, longest, patient)
+    result: dict[str, Any] = {**asdict(case), "n_windows": case.n_windows, "pairs": case.pairs, "peers": {}}
+    able = [contender for contender in contenders if case.n_samples <= contender.most_samples]
+    plain = [item for item in able if item.only_stride is None]
+    zoned = [item for item in able if item.only_stride == case.stride]
+    result["ours"] = _meet(case, plain, result["peers"], seen, longest, patient)
     if any(_fits(item, case, seen, longest) for item in zoned):
-        told["ours_with_exclusion"] = _meet(case.zoned, zoned, told["peers"], seen, longest, patient)
+        result["ours_with_exclusion"] = _meet(case.zoned, zoned, result["peers"], seen, longest, patient)
     else:  # nobody to meet: a zone does not change how long ours takes
         for item in zoned:
-            told["peers"][item.name] = _extrapolated(item, case, seen, told["ours"]["seconds"])
-    return told
+            result["peers"][item.name] = _extrapolated(item, case, seen, result["ours"]["seconds"])
+    return result
 
 
 def _fits(contender: Contender, case: Case, seen: _Seen, longest: float) -> bool:
@@ -187,7 +187,7 @@ def _extrapolated(contender: Contender, case: Case, seen: _Seen, ours_s: float) 
 def _meet(
     case: Case,
     peers: Sequence[Contender],
-    told: dict[str, Any],  # of each peer, filled here
+    figures: dict[str, Any],  # of each peer, filled here
     seen: _Seen,
     longest: float,
     patient: bool,
@@ -207,11 +207,11 @@ def _meet(
     }
     for peer in peers:
         if peer not in running:
-            told[peer.name] = _extrapolated(peer, case, seen, ours_s)
+            figures[peer.name] = _extrapolated(peer, case, seen, ours_s)
     for peer in running:
         seconds = statistics.median(times[peer.name])
         seen.note(peer.name, case, seconds)
-        told[peer.name] = {
+        figures[peer.name] = {
             "seconds": seconds,
             "runs": times[peer.name],
             "extrapolated": False,
@@ -293,17 +293,17 @@ def largest_difference(first: Answer, second: Answer) -> float:
     return float(np.abs(first.similarity - second.similarity).max())
 
 
-def _give_shares(told: dict[str, Any], peaks: dict[str, Any]) -> None:
-    for ours in (told["ours"], told.get("ours_with_exclusion")):
+def _give_shares(result: dict[str, Any], peaks: dict[str, Any]) -> None:
+    for ours in (result["ours"], result.get("ours_with_exclusion")):
         if ours is not None:
             ours["share_of_float64_peak"] = ours["gmacs"] / peaks["float64_gmacs"]
             ours["share_of_float32_peak"] = ours["gmacs"] / peaks["float32_gmacs"]
 
 
-def _carry_over_strides(told: list[dict[str, Any]]) -> None:
+def _carry_over_strides(results: list[dict[str, Any]]) -> None:
     """Who knows one stride only takes that stride's time at every other one, and the row says so."""
-    at_one = {(item["n_samples"], item["window_length"]): item for item in told if item["stride"] == 1}
-    for item in told:
+    at_one = {(item["n_samples"], item["window_length"]): item for item in results if item["stride"] == 1}
+    for item in results:
         theirs = at_one.get((item["n_samples"], item["window_length"]), {"peers": {}})["peers"].get(STUMPY)
         if item["stride"] != 1 and theirs is not None:
             item["peers"][STUMPY] = {
@@ -341,8 +341,8 @@ def _added_bytes(case: Case) -> int:
 # ------------------------------------------------------------------------------------------------- telling
 
 
-def _tell(place: str, told: dict[str, Any]) -> None:
-    figures = {OURS.name: told["ours"]} | told["peers"]
+def _tell(place: str, result: dict[str, Any]) -> None:
+    figures = {OURS.name: result["ours"]} | result["peers"]
     times = [
         f"{name} {'~' if figure.get('extrapolated') else ''}{figure['seconds']:.3g} s"
         for name, figure in figures.items()
@@ -354,7 +354,9 @@ def tables(results: dict[str, Any]) -> str:
     """The results as Markdown: times and ratios, cost per pair, memory."""
     settings, peaks = results["settings"], results["peaks"]
     kinds = ", ".join(settings["blas_of_faiss"]) or "unknown"
-    told = ", ".join(f"`{name}={value}`" for name, value in settings["blas_environment"].items()) or "nothing"
+    environment = (
+        ", ".join(f"`{name}={value}`" for name, value in settings["blas_environment"].items()) or "nothing"
+    )
     return "\n\n".join(
         [
             f"m = {settings['n_neighbors']}, Pearson, {settings['threads']} threads. Seconds from samples to "
@@ -362,7 +364,7 @@ def tables(results: dict[str, Any]) -> str:
             "time by the square of the number of windows. `†` is stumpy's time at stride 1, the only one it knows.",
             _speed_table(results["cases"]),
             f"*{FAISS}* is as installed; its BLAS takes this processor for: {kinds}. *{FAISS_TOLD}* is the same "
-            f"library started with {told}.",
+            f"library started with {environment}.",
             "Stride 1 with stumpy's exclusion zone (a quarter of a window), the same question to both:",
             _zone_table(results["cases"]),
             "Cost and accuracy of ours. A pair is two windows, every two once: n(n-1)/2. By recurrence it costs "

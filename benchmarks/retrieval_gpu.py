@@ -1,4 +1,4 @@
-"""How fast is retrieval on a GPU beside a matrix product and topk, and how far from what the GPU could do?
+"""Retrieval on a GPU beside a matrix product and topk, and beside the limits of the device.
 
     python -m benchmarks.retrieval_gpu
 
@@ -79,7 +79,7 @@ def run() -> dict[str, Any]:
     """Every figure, in milliseconds where no other unit is named; only with a CUDA device."""
     device = torch.device("cuda", torch.cuda.current_device())
     samples = make_signal(N_SAMPLES)
-    search = asked(samples)
+    search = search_of(samples)
     tell("retrieval on the GPU: one series")
     layout = lay_out_on(device, [search])
     unit = _unit_windows(samples, device)
@@ -96,7 +96,7 @@ def run() -> dict[str, Any]:
     end_to_end = median_seconds(
         lambda: retrieve(samples, **SETTINGS, device="cuda"), n_repeats=REPEATS, device="cuda"
     )
-    preparing = median_seconds(lambda: asked(samples), n_repeats=REPEATS)
+    preparing = median_seconds(lambda: search_of(samples), n_repeats=REPEATS)
     tell("retrieval on the GPU: many series")
     many = _many(device)
     tell("retrieval on the GPU: hard signals")
@@ -116,7 +116,7 @@ def run() -> dict[str, Any]:
     }
 
 
-def asked(samples: NDArray[np.float64]) -> Search:
+def search_of(samples: NDArray[np.float64]) -> Search:
     """A series laid out for the search."""
     extra: dict[str, Any] = {
         "measure": "pearson",
@@ -171,7 +171,7 @@ def _in_turn(contenders: dict[str, Callable[[], object]]) -> dict[str, float]:
 def _many(device: torch.device) -> dict[str, Any]:
     """Many short series: the kernel alone in one launch, and end to end, together and one by one."""
     series = [make_signal(SERIES_SAMPLES, SEED + which) for which in range(N_SERIES)]
-    layout = lay_out_on(device, [asked(item) for item in series])
+    layout = lay_out_on(device, [search_of(item) for item in series])
     kernel = _in_turn({"kernel_ms": _kernels(layout)})
     together = median_seconds(
         lambda: retrieve_many(series, **SETTINGS, device="cuda"), n_repeats=3, device="cuda"

@@ -1,4 +1,4 @@
-"""How does the cost grow, and what would a large archive take?
+"""How cost grows with length, batch and channels, and the cost of a large archive.
 
     python -m benchmarks scaling [--device cuda] [--json FILE]
 

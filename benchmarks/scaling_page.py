@@ -1,4 +1,4 @@
-"""How is docs/scaling.md written?
+"""The page docs/scaling.md from the results.
 
     results/<machine>/{scaling,retrieval,training}.json -> docs/scaling.md, docs/scaling.png
 
@@ -156,14 +156,14 @@ def _measured_tables(everything: Everything, costs: dict[str, Costs]) -> str:
 
 def _terms(everything: Everything) -> list[str]:
     """What retrieval costs, split up over strides and lengths; from the comparison with other libraries."""
-    told = []
+    sentences = []
     for name, parts in everything.items():
         cases = parts["retrieval"]["results"]["cases"] if "retrieval" in parts else []
         if terms := terms_of_retrieval(cases):
             threads = parts["retrieval"]["results"]["settings"]["threads"]
             off = [abs(modelled_seconds(terms, case) / case["ours"]["seconds"] - 1) for case in cases]
             ns = {term: number(seconds * 1e9) for term, seconds in terms.items()}
-            told.append(
+            sentences.append(
                 f"Over all lengths and strides of the comparison with other libraries ({name}, {threads} threads), "
                 f"a pair takes 2 *s* × {ns['multiply_add']} + {ns['pair']} + *L* × {ns['pair_and_sample']} ns, an "
                 f"entry of a list {ns['entry']} ns, a sample {ns['sample']} ns and a call "
@@ -171,7 +171,7 @@ def _terms(everything: Everything) -> list[str]:
                 f"{100 * float(np.median(off)):.0f} % of that, all within {100 * max(off):.0f} %. So a pair costs "
                 "the same at every length; a short series has more entries for each of its pairs."
             )
-    return told
+    return sentences
 
 
 def _archive_table(everything: Everything, costs: dict[str, Costs]) -> str:
@@ -198,12 +198,12 @@ def _archive_table(everything: Everything, costs: dict[str, Costs]) -> str:
 
 def _break_even(costs: dict[str, Costs]) -> str:
     """From which length on the search is what takes longest: where n²/2 pairs cost as much as n windows."""
-    told = []
+    lengths = []
     for name, cost in costs.items():
         n_windows = 2 * cost.window_s / max(cost.pair_s, 1e-15)
-        told.append(f"{duration(n_windows / HOUR.windows_per_series)} of signal on {name}")
+        lengths.append(f"{duration(n_windows / HOUR.windows_per_series)} of signal on {name}")
     return (
-        f"Exact retrieval takes as long as all else together at {', '.join(told)}. Beyond, it grows with the "
+        f"Exact retrieval takes as long as all else together at {', '.join(lengths)}. Beyond, it grows with the "
         "square of the length, and a local bank is what keeps it straight. What that does to support is measured "
         "in the part `bank` of the results."
     )

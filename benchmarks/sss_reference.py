@@ -1,4 +1,4 @@
-"""How does the public code of SSS train, written down plainly?
+"""The training loop of the public code of SSS, written down plainly.
 
     series -> Dataset (one window, its series, its label) -> DataLoader -> logits -> a Python loop over the series
 

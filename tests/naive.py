@@ -31,6 +31,8 @@ class Lists:
     flat: NDArray[np.bool_]
     nonfinite: NDArray[np.bool_]
     lonely: NDArray[np.bool_]
+    matrix: NDArray[np.float64]  # (n_windows, n_windows) every similarity
+    starts: NDArray[np.int64]  # (n_windows,)
 
 
 def starts_of(n_samples: int, window_length: int, stride: int) -> list[int]:
@@ -120,6 +122,8 @@ def lists_of(
         np.asarray(flat, dtype=bool),
         np.asarray(nonfinite, dtype=bool),
         np.zeros(n, dtype=bool),
+        matrix,
+        np.asarray(starts),
     )
     for k in range(n):
         eligible = [
@@ -168,6 +172,33 @@ def retrieve(
     return lists_of(_every_pair(vectors, flat, nonfinite), starts, flat, nonfinite, **settings)
 
 
+def nearest_at_once(samples: ArrayLike, found: Any) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Lists under the settings and flags of a retrieval by one product of all windows, for thousands of them."""
+    rows = np.atleast_2d(np.asarray(samples, dtype=np.float64))
+    rows = np.where(np.isfinite(rows), rows, np.nan)
+    if found.measure == "pearson":
+        rows = rows - np.nanmean(rows, axis=1, keepdims=True)
+    rows = np.nan_to_num(rows / np.nanmax(np.abs(rows)))
+    windows = np.lib.stride_tricks.sliding_window_view(rows, found.window_length, axis=1)[:, :: found.stride]
+    if found.measure == "pearson":
+        windows = windows - windows.mean(axis=2, keepdims=True)
+    vectors = np.concatenate(list(windows), axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors[found.flat | found.nonfinite] = 0.0
+    exact = np.round(np.clip(vectors @ vectors.T, -1, 1) * 2.0**32) / 2.0**32
+    distance = np.abs(np.subtract.outer(np.arange(len(exact)), np.arange(len(exact))))
+    exact[distance * found.stride <= found.exclusion] = -np.inf
+    if found.bank == "local":
+        exact[distance > found.bank_size // 2] = -np.inf
+    exact[:, found.nonfinite] = -np.inf
+    order = np.argsort(-exact, axis=1, kind="stable")[:, : found.n_neighbors]
+    best = np.take_along_axis(exact, order, axis=1)
+    best[found.nonfinite] = -np.inf
+    listed = best > -np.inf
+    return np.where(listed, best, np.nan), np.where(listed, order, -1)
+
+
 def retrieve_features(
     features: ArrayLike,
     samples: ArrayLike,
@@ -182,22 +213,14 @@ def retrieve_features(
     A window whose signal has no shape (Pearson's rule, whatever the measure) is flat, and so is one whose vector
     is flat. A window whose signal or vector is not finite is not finite.
     """
-    matrix, flat, nonfinite = feature_similarity(features, samples, window_length, stride, measure)
-    starts = starts_of(np.atleast_2d(np.asarray(samples)).shape[1], window_length, stride)
-    return lists_of(matrix, starts, flat, nonfinite, **settings)
-
-
-def feature_similarity(
-    features: ArrayLike, samples: ArrayLike, window_length: int, stride: int, measure: str
-) -> tuple[NDArray[np.float64], list[bool], list[bool]]:
-    """phi of every pair of vectors; flat; non-finite."""
     _, shapeless, touched = window_vectors(samples, window_length, stride, "pearson")
     rows = np.asarray(features, dtype=np.float64).copy()
     rows[np.asarray(touched, dtype=bool)] = math.nan
     length = rows.shape[1]
     vectors, flat, nonfinite = window_vectors(rows.reshape(-1), length, length, measure)
     flat = [(a or b) and not c for a, b, c in zip(flat, shapeless, nonfinite, strict=True)]
-    return _every_pair(vectors, flat, nonfinite), flat, nonfinite
+    starts = starts_of(np.atleast_2d(np.asarray(samples)).shape[1], window_length, stride)
+    return lists_of(_every_pair(vectors, flat, nonfinite), starts, flat, nonfinite, **settings)
 
 
 def batch_support(
@@ -279,28 +302,12 @@ def votes(
     return out
 
 
-def weight_without(
-    similarity: Sequence[Sequence[float]],
-    k: int,
-    j: int,
-    temperature: float,
-    nonfinite: Sequence[bool] | None = None,
-) -> float:
-    """Weight of window k when its j-th listed neighbor is left out and nothing takes its place.
-
-    ``similarity`` holds every window's listed similarities (NaN where there is none). A window whose only
-    neighbor is left out takes the mean support of those that have some, as any lonely window does; one that
-    is not finite has no support and no weight.
-    """
-    listed = [[s for s in row if not math.isnan(s)] for row in similarity]
-    listed[k] = [s for place, s in enumerate(listed[k]) if place != j]
-    own = [math.fsum(row) / len(row) for row in listed if row]
-    borrowed = math.fsum(own) / len(own) if own else 0.0
-    supports = [math.fsum(row) / len(row) if row else borrowed for row in listed]
-    for t, gone in enumerate(nonfinite or []):
-        if gone:
-            supports[t] = math.nan
-    return window_weights(supports, temperature)[k]
+def weight_without(similarity: ArrayLike, k: int, j: int, temperature: float) -> float:
+    """Weight of window k when its j-th listed neighbor is left out and nothing takes its place."""
+    left = np.array(similarity, dtype=np.float64)
+    left[k, j] = math.nan
+    support, _ = support_of(left, [False] * len(left), [False] * len(left))
+    return window_weights(support.tolist(), temperature)[k]
 
 
 def kernel_outputs(

@@ -123,16 +123,6 @@ def test_equal_support_is_bit_for_bit_the_sss_mean(rng, level, temperature, n_wi
     assert_allclose(sss.series_probability, posteriors[usable].mean(axis=0), rtol=1e-13)
 
 
-# Windows that cannot be used ----------------------------------------------------------------------------------
-
-
-def test_aggregating_changes_nothing_that_was_passed_in():
-    posteriors, support = np.array([[np.nan, np.nan], [0.2, 0.8]]), np.array([np.nan, 0.4])
-    aggregate(posteriors, support, weighting="uniform")
-    assert np.isnan(posteriors[0]).all()
-    assert support[1] == 0.4
-
-
 # Controls -----------------------------------------------------------------------------------------------------
 
 
@@ -191,19 +181,6 @@ def test_the_derivative_where_windows_are_each_others_neighbours(rng, temperatur
             assert slope >= 0
             seen.add(mutual)
     assert seen == {True, False}
-
-
-@given(seed=st.integers(0, 2**32), temperature=st.sampled_from([0.05, 0.1, 1.0]), m=st.integers(1, 10))
-def test_raising_one_similarity_raises_that_windows_weight(seed, temperature, m):
-    rng = np.random.default_rng(seed)
-    similarity = rng.uniform(0, 0.9, size=(12, m))
-    k, j = rng.integers(12), rng.integers(m)
-    before = window_weights(torch.from_numpy(similarity.mean(axis=1)), temperature=temperature)
-    similarity[k, j] += 0.1
-    after = window_weights(torch.from_numpy(similarity.mean(axis=1)), temperature=temperature)
-    others = np.arange(12) != k
-    assert after[k] > before[k]
-    assert (after[others] < before[others]).all()
 
 
 def test_gradients_through_weights_and_probability_match_finite_differences(rng):
@@ -286,25 +263,32 @@ def test_between_one_and_all_windows_are_effective(case):
     assert found.effective_windows == pytest.approx(1 / sum(w * w for w in weights), rel=1e-9)
 
 
-def test_equal_weights_make_every_window_effective_and_none_makes_none():
-    assert effective_windows(np.full(8, 1 / 8)) == pytest.approx(8)
+def test_without_any_weight_no_window_is_effective():
     assert effective_windows([0.0, 0.0]) == 0.0
 
 
 # Bad input ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("temperature", [0, -0.1, np.nan, np.inf, "0.1", None])
-def test_a_temperature_that_is_not_above_0_is_refused_by_value(temperature):
-    with pytest.raises(ConfigError, match=rf"got {temperature!r}\. .*weighting='uniform'"):
-        aggregate([[0.5, 0.5]], [0.1], temperature=temperature)
+HALVES = [[0.5, 0.5], [0.5, 0.5]]
 
 
-def test_shapes_that_do_not_go_together_are_both_named():
-    with pytest.raises(ConfigError, match=r"shape \(3, 2\) and support of shape \(2,\)"):
-        aggregate(np.ones((3, 2)) / 2, [0.1, 0.2])
-    with pytest.raises(ConfigError, match=r"shape \(2,\) and support of shape \(2,\)"):
-        aggregate([0.5, 0.5], [0.1, 0.2])
+@pytest.mark.parametrize(
+    ("posteriors", "support", "settings", "error", "words"),
+    [
+        *(
+            (HALVES, [0.1, 0.2], {"temperature": bad}, ConfigError, rf"got {bad!r}\. .*weighting='uniform'")
+            for bad in (0, -0.1, np.nan, np.inf, "0.1", None)
+        ),
+        ([*HALVES, [0, 1]], [0.1, 0.2], {}, ConfigError, r"shape \(3, 2\) and support of shape \(2,\)"),
+        ([0.5, 0.5], [0.1, 0.2], {}, ConfigError, r"shape \(2,\) and support of shape \(2,\)"),
+        (HALVES, [0.1, 0.2], {"smoothing": 0.25}, ConfigError, r"smoothing is 0\.25"),
+        ([[0.5, 0.5], [np.nan, 1]], [0.1, 0.2], {}, SignalError, "of 1 windows are not finite, .* window 1"),
+    ],
+)
+def test_input_that_cannot_be_used_is_refused_by_value(posteriors, support, settings, error, words):
+    with pytest.raises(error, match=words):
+        aggregate(posteriors, support, **settings)
 
 
 @pytest.mark.parametrize("weighting", FREE)
@@ -314,16 +298,8 @@ def test_a_series_of_gaps_alone_is_refused_with_its_number_of_windows(weighting)
 
 
 def test_tensors_are_taken_as_they_come_from_a_network():
-    posteriors = torch.tensor([[0.2, 0.8], [0.6, 0.4]], requires_grad=True)
-    found = aggregate(posteriors, torch.tensor([0.9, 0.7]))
-    assert found.series_probability.dtype == np.float64
+    found = aggregate(torch.tensor([[0.2, 0.8], [0.6, 0.4]], requires_grad=True), torch.tensor([0.9, 0.7]))
     assert_allclose(found.series_probability, [0.2477, 0.7523], atol=1e-4)
-
-
-def test_posteriors_that_are_not_finite_are_refused_with_the_window():
-    with pytest.raises(SignalError, match="posteriors of 1 windows are not finite, the first of window 1"):
-        aggregate([[0.5, 0.5], [np.nan, 0.5]], [0.1, 0.2])
-    aggregate([[0.5, 0.5], [np.nan, 0.5]], [0.1, np.nan])  # a window without weight may have any
 
 
 # Smoothing over neighbours ------------------------------------------------------------------------------------
@@ -371,8 +347,3 @@ def test_an_unusable_window_enters_no_smoothed_posterior():
     found = aggregate(posteriors, [0.5, np.nan, 0.5], smoothing=1.0, neighbors=lists)
     assert_allclose(found.smoothed[[0, 2]], [[0.6, 0.4], [0.6, 0.4]])
     assert_allclose(found.series_probability, [0.6, 0.4])
-
-
-def test_smoothing_without_neighbours_is_refused_with_its_value():
-    with pytest.raises(ConfigError, match=r"smoothing is 0\.25"):
-        aggregate([[0.2, 0.8]], [0.5], smoothing=0.25)

@@ -57,6 +57,19 @@ def recordings(tmp_path, rng):
 
 
 @pytest.fixture
+def prepare(tmp_path):
+    """Writes a manifest and prepares it, unscaled."""
+
+    def run(lines):
+        manifest, folder = tmp_path / "m.csv", tmp_path / "prepared"
+        manifest.write_text("path,label,group\n" + "".join(f"{line}\n" for line in lines))
+        raxss("prepare", manifest, "--out", folder, "--scaling", "none", "--workers", "1")
+        return folder
+
+    return run
+
+
+@pytest.fixture
 def serial(model, tmp_path):
     """The bytes of a run without an engine."""
 
@@ -85,17 +98,14 @@ def computed(monkeypatch):
 # The same table -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_recordings_one_by_one_give_the_bytes_of_a_single_run(model, recordings, serial, tmp_path, ending):
+@pytest.mark.parametrize(("ending", "n_workers"), [("csv", 1), ("parquet", 1), ("csv", 2)])
+def test_recordings_one_by_one_give_the_bytes_of_a_single_run(
+    model, recordings, serial, tmp_path, ending, n_workers
+):
     out = tmp_path / f"p.{ending}"
-    assert "6 predictions" in raxss("predict", model, *recordings, "--out", out, *LOCAL)
+    command = ("predict", model, *recordings, "--out", out, *LOCAL, "--workers", n_workers)
+    assert "6 predictions" in raxss(*command)
     assert out.read_bytes() == serial(*recordings, ending=ending)
-
-
-def test_two_processes_give_the_bytes_of_a_single_run(model, recordings, serial, tmp_path):
-    out = tmp_path / "p.csv"
-    raxss("predict", model, *recordings, "--out", out, *LOCAL, "--workers", "2")
-    assert out.read_bytes() == serial(*recordings)
 
 
 def test_lines_of_a_manifest_keep_their_order_labels_and_channels(model, serial, tmp_path, rng):
@@ -112,17 +122,14 @@ def test_lines_of_a_manifest_keep_their_order_labels_and_channels(model, serial,
     assert [len(source.lines) for source in sources_of([manifest])] == [1, 1, 2]
 
 
-def test_a_bids_tree_a_prepared_folder_and_files_together(model, recordings, serial, tmp_path):
+def test_a_bids_tree_a_prepared_folder_and_files_together(model, recordings, serial, prepare, tmp_path):
     pytest.importorskip("pybv")
     from make_bids import make_bids
 
     # a tenth off the 10 Hz of the training series, which is warned about
     truth = make_bids(tmp_path / "tree", n_centres=1, patients_per_centre=1, seconds=8, rate=11)
-    manifest = tmp_path / "m.csv"
-    manifest.write_text("path,label,group\n" + "".join(f"{path},slow,g\n" for path in recordings[:3]))
-    raxss("prepare", manifest, "--out", tmp_path / "prepared", "--scaling", "none", "--workers", "1")
     # the files come last, as without an engine, wherever they are named
-    inputs = (recordings[4], tmp_path / "prepared", truth.root)
+    inputs = (recordings[4], prepare(f"{path},slow,g" for path in recordings[:3]), truth.root)
     out = tmp_path / "p.csv"
     with pytest.warns(RAxSSWarning):
         expected = serial(*inputs)
@@ -132,24 +139,21 @@ def test_a_bids_tree_a_prepared_folder_and_files_together(model, recordings, ser
     assert len(list(sources_of(inputs))) == len({source.name for source in sources_of(inputs)})
 
 
-def test_the_test_part_of_a_split_is_taken_from_a_prepared_folder_alone(model, serial, tmp_path):
-    lines = ["path,label,group"]
+def test_the_test_part_of_a_split_is_taken_from_a_prepared_folder_alone(model, serial, prepare, tmp_path):
+    lines = []
     unseen = waves(np.random.default_rng(1), n_series=18)  # by the model
     for index, wave in enumerate(unseen):
         np.savez(tmp_path / f"r{index}.npz", samples=wave.samples, rate=10.0)
         lines.append(f"r{index}.npz,{wave.label},g{index // 2}")
-    manifest = tmp_path / "m.csv"
-    manifest.write_text("\n".join(lines) + "\n")
-    raxss("prepare", manifest, "--out", tmp_path / "prepared", "--scaling", "none", "--workers", "1")
-    raxss("split", tmp_path / "prepared", "--by", "patient", "--seed", "5", "--out", tmp_path / "s.json")
-    chosen = (tmp_path / "prepared", "--split", tmp_path / "s.json")
+    chosen = (prepare(lines), "--split", tmp_path / "s.json")
+    raxss("split", chosen[0], "--by", "patient", "--seed", "5", "--out", tmp_path / "s.json")
     out = tmp_path / "p.csv"
     raxss("predict", model, *chosen, "--out", out, *LOCAL)
     assert out.read_bytes() == serial(*chosen)
     named = json.loads((tmp_path / "s.json").read_text())["test"]
     assert len(out.read_text().splitlines()) == 1 + len(named)
     with pytest.raises(ConfigError, match=r"'m\.csv' is none"):
-        raxss("predict", model, manifest, *chosen[1:], "--out", tmp_path / "q.csv", *LOCAL)
+        raxss("predict", model, tmp_path / "m.csv", *chosen[1:], "--out", tmp_path / "q.csv", *LOCAL)
 
 
 # Nothing twice ------------------------------------------------------------------------------------------------
@@ -261,15 +265,13 @@ def test_warnings_of_workers_are_told_here_also_when_nothing_was_computed(model,
             raxss(*command, *options)
 
 
-def test_a_prepared_file_that_was_changed_is_refused(model, recordings, tmp_path):
-    manifest = tmp_path / "m.csv"
-    manifest.write_text("path,label,group\n" + "".join(f"{path},slow,g\n" for path in recordings[:2]))
-    raxss("prepare", manifest, "--out", tmp_path / "prepared", "--scaling", "none", "--workers", "1")
-    file = sorted((tmp_path / "prepared" / "samples").iterdir())[0]
+def test_a_prepared_file_that_was_changed_is_refused(model, recordings, prepare, tmp_path):
+    folder = prepare(f"{path},slow,g" for path in recordings[:2])
+    file = sorted((folder / "samples").iterdir())[0]
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    table, failures = archive_table(model, [tmp_path / "prepared"], tmp_path / "parts")
+    table, failures = archive_table(model, [folder], tmp_path / "parts")
     assert len(table) == 1
     assert [str(failure) for failure in failures.values()] == [
         f"RecordingError: the prepared folder 'prepared' is damaged: 'samples/{file.name}' was changed after it "

@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import json
 import platform
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -32,7 +33,6 @@ from benchmarks.contenders import (
     Answer,
     Case,
     Contender,
-    by_faiss,
     by_raxss,
     by_torch,
     clocked,
@@ -41,6 +41,9 @@ from benchmarks.contenders import (
 from numpy.testing import assert_allclose
 
 import naive
+from raxss import Series
+from raxss.data.prepare.preprocessing import Preparation
+from raxss.method.backbones import build_backbone
 
 ROOT = Path(__file__).parents[1]
 TINY = Case(3_000, 256, 5)
@@ -64,23 +67,6 @@ def test_brute_force_is_what_the_plain_double_loop_says(rng):
     expected = naive.similarity(samples, 16, 3, "pearson")
     apart = 3 * np.abs(np.subtract.outer(np.arange(case.n_windows), np.arange(case.n_windows)))
     assert_allclose(exact, np.where(apart <= 6, -np.inf, expected), atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("search", "library", "case", "error"),
-    [
-        (by_raxss, "raxss", TINY, 1e-9),
-        (by_raxss, "raxss", Case(1_500, 256, 1).zoned, 1e-9),
-        (by_torch, "torch", TINY, 1e-5),
-        (by_faiss, "faiss", TINY, 1e-5),
-    ],
-)
-def test_each_contender_finds_what_brute_force_finds(search, library, case, error):
-    pytest.importorskip(library)
-    samples = common.make_signal(case.n_samples)
-    queries = np.arange(case.n_windows)
-    exact = retrieval.brute_force(samples, case, queries)
-    assert retrieval.error_against(exact, queries, search(samples, case)) <= error
 
 
 def test_those_who_are_installed_meet_in_one_run_and_the_tables_have_their_ratios():
@@ -131,16 +117,14 @@ def mixing_up(samples, case):
 
 
 @pytest.mark.parametrize("search", [lying, mixing_up])
-def test_a_contender_that_lies_is_caught(no_peaks, search):
+def test_a_contender_that_lies_is_caught_and_ours_as_well(no_peaks, monkeypatch, search):
     liar = Contender("the liar", clocked(search), tolerance=2e-5)
+    settings = {"goal": TINY, "memory_cases": []}
     with pytest.raises(common.Disagreement, match=r"the liar is wrong on 3,000 samples, L 256, stride 5"):
-        retrieval.run([TINY], goal=TINY, memory_cases=[], peers=[liar])
-
-
-def test_ours_is_caught_as_well(no_peaks, monkeypatch):
-    monkeypatch.setattr(retrieval, "OURS", Contender(OURS.name, clocked(lying), tolerance=1e-6))
-    with pytest.raises(common.Disagreement, match=r"raxss is wrong .* off by up to 0\.003"):
-        retrieval.run([TINY], goal=TINY, memory_cases=[], peers=[])
+        retrieval.run([TINY], peers=[liar], **settings)
+    monkeypatch.setattr(retrieval, "OURS", Contender(OURS.name, clocked(search), tolerance=1e-6))
+    with pytest.raises(common.Disagreement, match=r"raxss is wrong .* off by up to"):
+        retrieval.run([TINY], peers=[], **settings)
 
 
 @pytest.mark.parametrize("at_the_goal", [False, True])
@@ -166,15 +150,6 @@ def test_what_would_take_a_peer_too_long_is_extrapolated_unless_it_is_the_goal(n
         assert f"~{second['seconds']:.3g} (" in retrieval.tables(results)
 
 
-def test_the_issue_s_sizes_are_all_there_but_a_million_at_stride_one():
-    sizes = {(case.n_samples, case.window_length, case.stride) for case in retrieval.CASES}
-    assert len(sizes) == 4 * 2 * 3 - 2
-    assert not any(case.n_samples == 1_000_000 and case.stride == 1 for case in retrieval.CASES)
-    assert retrieval.GOAL.n_windows == 39_796
-    assert retrieval.GOAL.pairs == 39_796 * 39_795 // 2
-    assert retrieval.GOAL.macs == retrieval.GOAL.pairs * 10
-
-
 def test_the_peak_kernel_really_multiplies_and_adds():
     """x -> x/2 + 1 goes to 2 in every one of the chains, and the sum of their first lanes comes back."""
     for scalar, lanes in (("double", 2), ("float", 4)):
@@ -182,12 +157,6 @@ def test_the_peak_kernel_really_multiplies_and_adds():
         assert chains(2_000) == 2.0 * peaks.CHAINS
         assert chains(1) == sum((k + 2) / 2 + 1 for k in range(peaks.CHAINS))
         del engine
-
-
-def test_peaks_are_positive_and_single_precision_is_the_faster_one():
-    rates = peaks.peak_rates(seconds=0.1, matrix=256, n_repeats=3)
-    assert rates["threads"] == common.n_cores()
-    assert rates["float32_gmacs"] > rates["float64_gmacs"] > 0
 
 
 # Records --------------------------------------------------------------------------------------------------
@@ -239,6 +208,9 @@ def test_the_archive_s_cost_is_what_pencil_and_paper_say():
     assert cost["window_hours"] == pytest.approx(6 * 10 * 2e-3 / 3600)
     assert cost["hours"] == pytest.approx(cost["search_hours"] + cost["window_hours"])
     assert cost["evidence_tb"] == pytest.approx(6_000e-12)
+    for workers in (64, 0.5):
+        shared = scaling.archive_cost(COSTS, archive, workers=workers)
+        assert shared["hours"] == pytest.approx(cost["hours"] / workers)
 
 
 def test_a_local_bank_of_four_compares_each_window_with_two_on_either_side():
@@ -246,13 +218,6 @@ def test_a_local_bank_of_four_compares_each_window_with_two_on_either_side():
     assert scaling.pairs_within(10, 4) == 17
     assert scaling.pairs_within(10, None) == 45
     assert scaling.pairs_within(10, 10) == 45, "a series with no more windows than the bank is searched whole"
-
-
-def test_sixty_four_workers_take_a_sixty_fourth_and_half_a_machine_takes_twice():
-    archive = scaling.Archive(n_patients=1)
-    whole = scaling.archive_cost(COSTS, archive)["hours"]
-    assert scaling.archive_cost(COSTS, archive, workers=64)["hours"] == pytest.approx(whole / 64)
-    assert scaling.archive_cost(COSTS, archive, workers=0.5)["hours"] == pytest.approx(whole * 2)
 
 
 def test_the_constants_behind_measurements_are_found_again():
@@ -348,49 +313,19 @@ def test_all_three_growths_are_measured(tiny_scaling):
 # Report ---------------------------------------------------------------------------------------------------
 
 
-def case_of(n_samples, stride, seconds, peers):
-    case = Case(n_samples, 1024, stride)
-    ours = {"seconds": seconds, "error": 2e-10, "ns_per_pair": 1.5, "gmacs": 8.0,
-            "share_of_float64_peak": 0.08, "share_of_float32_peak": 0.04}  # fmt: skip
-    return {
-        "n_samples": n_samples,
-        "window_length": 1024,
-        "stride": stride,
-        "exclusion": 0,
-        "n_windows": case.n_windows,
-        "pairs": case.pairs,
-        "ours": ours,
-        "peers": {
-            name: {"seconds": seconds * ratio, "ratio": ratio, "extrapolated": False} for name, ratio in peers
-        },
-    }
-
-
 @pytest.fixture
-def results(tmp_path, tiny_scaling):
-    """Two machines' files, as runs would have left them."""
-    found = {
-        "settings": {"n_neighbors": 10, "threads": 2, "goal": {"n_samples": 200_000, "window_length": 1024,
-                     "stride": 5}, "queries_checked": 200, "blas_environment": {}, "blas_of_faiss": ["Old"]},
-        "peaks": NO_PEAKS,
-        "cases": [case_of(200_000, 1, 10.0, [(STUMPY, 30.0)]),
-                  case_of(200_000, 5, 1.0, [(TORCH, 17.25), (FAISS, 150.0), (FAISS_TOLD, 18.0), (STUMPY, 300.0)])],
-        "memory": [{"n_samples": n, "n_windows": n // 5, "added_mb": n / 1e4,
-                    "bytes_per_window_and_neighbor": 50.0} for n in (200_000, 1_000_000)],
-    }  # fmt: skip
-    found["cases"][0]["ours_with_exclusion"] = found["cases"][0]["ours"]
-    place = tmp_path / "results"
-    for machine, part, item in (
-        ("cpu2", "retrieval", found),
-        ("cpu2", "scaling", tiny_scaling),
-        ("h200", "scaling", tiny_scaling),
-        ("h200", "seed", {"seconds": 150.0, "settings": {"epochs": 50, "windows_an_epoch": 9, "n_train": 4},
-                          "seconds_by_part": {"training": 140.0}, "windows_per_second": 5.0, "loss": [1.0, 0.5],
-                          "validation_accuracy": 0.5}),
-    ):  # fmt: skip
-        (place / machine).mkdir(parents=True, exist_ok=True)
-        record = common.recorded(part, "cpu", lambda item=item: item)
-        (place / machine / f"{part}.json").write_text(json.dumps(record))
+def results(tmp_path):
+    """The committed files, with other ratios, a seed that took too long and no prediction on a GPU."""
+    place = shutil.copytree(common.RESULTS, tmp_path / "results")
+    (place / "h200" / "prediction.json").unlink()
+    seed, found = (
+        json.loads((place / name).read_text()) for name in ("h200/seed.json", "cpu2/retrieval.json")
+    )
+    seed["results"]["seconds"] = 150.0
+    (place / "h200" / "seed.json").write_text(json.dumps(seed))
+    for peer, stride, ratio in ((TORCH, 5, 17.25), (FAISS_TOLD, 5, 18.0), (STUMPY, 1, 30.0)):
+        report._goal_case(found["results"], stride)["peers"][peer]["ratio"] = ratio
+    (place / "cpu2" / "retrieval.json").write_text(json.dumps(found))
     return place
 
 
@@ -408,13 +343,6 @@ def test_the_report_has_every_goal_and_says_what_was_reached(results, tmp_path):
     assert "not measured" in rows["prediction-gpu"]
 
 
-def test_the_report_is_the_same_for_the_same_files(results, tmp_path):
-    first = report.write(results), scaling_page.write(results, tmp_path / "a")
-    second = report.write(results), scaling_page.write(results, tmp_path / "b")
-    assert first == second
-    assert (tmp_path / "a" / "scaling.png").read_bytes() == (tmp_path / "b" / "scaling.png").read_bytes()
-
-
 def test_a_missed_goal_is_followed_by_its_reason(results):
     everything = report.read_all(results)
     text = report.report(everything, {"seed": "The disk was slow that day."})
@@ -429,7 +357,8 @@ def test_every_note_belongs_to_a_goal():
 
 def test_the_page_has_one_core_one_gpu_and_64_from_the_model(results, tmp_path):
     text = scaling_page.write(results, tmp_path / "docs")
-    costs = scaling.costs_of(report.read_all(results)["h200"]["scaling"]["results"])
+    parts = report.read_all(results)["h200"]
+    costs = scaling.costs_of(*(parts[name]["results"] for name in ("scaling", "retrieval-gpu")))
     expected = scaling.archive_cost(costs, scaling.Archive(hours=24.0), workers=64)
     row = next(
         line for line in text.splitlines() if "| 24 h" in line and "exact" in line and "| 64 H200" in line
@@ -482,6 +411,8 @@ def test_training_a_seed_and_a_recording_have_the_figures_of_their_goals():
     assert figures_of("seed", seed)["seed"] == seed["seconds"] > 0
     recording = prediction.recording("cpu", n_channels=2, seconds=30, window_length=256, stride=64)
     assert figures_of("prediction", recording)["prediction-cpu"] == recording["seconds"] > 0
+    assert {"read", "retrieval", "network", "evidence_and_write"} <= set(recording["parts_by_themselves"])
+    assert recording["n_windows"] == 2 * ((2499 - 256) // 64 + 1)
     assert f"{recording['n_windows']:,} windows" in report._prediction_beside(recording)
 
 
@@ -492,29 +423,43 @@ def test_the_network_beside_its_plain_layers_has_a_table_with_ratios():
 
 
 def test_what_a_gpu_measured_is_reported_with_ratios_and_floors():
-    """The figures are made up, since most machines have no GPU; their names are those of retrieval_gpu.py."""
-    results = {
-        "ours_ms": 2.0, "torch_tf32_ms": 29.0, "torch_float64_ms": 90.0, "end_to_end_ms": 12.0,
-        "preparing_on_the_cpu_ms": 5.0, "n_windows": 39_796, "settings": {"stride": 5},
-        "many": {"kernel_ms": 4.0, "n_series": 100, "n_windows_each": 4796, "end_to_end_ms": 40.0,
-                 "one_by_one_ms": 400.0},
-        "errors": {"offset 1e9": 3e-9}, "error": 3e-9,
-        "floors": {"copy_tb_per_s": 4.3, "bytes_ms": 0.002, "float64_matrix_tflops": 64.0,
-                   "float64_matrix_ms": 0.5, "float64_tflops": 32.0, "float64_ms": 0.99,
-                   "float32_tflops": 57.0, "float32_ms": 0.56},
-    }  # fmt: skip
+    results = report.read_all(common.RESULTS)["h200"]["retrieval-gpu"]["results"]
+    ours, floors = results["ours_ms"], results["floors"]
     found = figures_of("retrieval-gpu", results)
-    assert found == {"retrieval-gpu": 2.0, "retrieval-gpu-error": 3e-9}
-    row = next(line for line in telling.part_tables("retrieval-gpu", results).splitlines() if "tf32" in line)
-    assert row.split("|")[-2].strip() == "14.5"
-    text = telling.part_tables("retrieval-gpu", results)
-    floor = next(line for line in text.splitlines() if "64 TFLOP/s (float64 matrix units)" in line)
-    assert floor.split("|")[-2].strip() == "0.25"
-    assert "operations in float64 matrix units 0.5 ms, float64 0.99 ms" in report._gpu_beside(results)
-    source = (ROOT / "benchmarks" / "retrieval_gpu.py").read_text()
-    assert [
-        name for name in (*results, *results["many"], *results["floors"]) if f'"{name}"' not in source
-    ] == []
+    assert found == {"retrieval-gpu": ours, "retrieval-gpu-error": results["error"]}
+    rows = telling.part_tables("retrieval-gpu", results).splitlines()
+    for text, ms in (
+        ("tf32", results["torch_tf32_ms"]),
+        ("(float64 matrix units)", floors["float64_matrix_ms"]),
+    ):
+        row = next(line for line in rows if text in line)
+        assert row.split("|")[-2].strip() == common.number(ms / ours)
+    floor = common.number(floors["float64_matrix_ms"])
+    assert f"operations in float64 matrix units {floor} ms" in report._gpu_beside(results)
+
+
+def test_the_operations_of_the_network_are_those_of_its_products():
+    network = build_backbone("patchtst", n_variates=1, window_length=64, n_outputs=1, options={"n_layers": 1})
+    n_tokens = 8
+    linear = 16 * 32 + 4 * 32 * 32 + 2 * 32 * 128
+    attention = 2 * n_tokens * 32
+    assert prediction.network_flops(network) == 2 * (n_tokens * (linear + attention) + n_tokens * 32)
+
+
+def test_pooling_leaves_as_many_samples_as_preparation_does():
+    for seconds in (0.024, 1.0, 7.777):
+        raw = Series(np.zeros(round(1000 * seconds)), rate=1000.0)
+        assert prediction.pooled_samples(seconds) == Preparation(pooling=(24, 12)).apply(raw).n_samples
+
+
+@pytest.mark.parametrize("bank", ["local", "series"])
+def test_a_long_channel_runs_from_the_command_line(tmp_path, bank):
+    arguments = ["long", "--device", "cpu", "--hours", "0.05", "--bank", bank, "--bank-size", "100"]
+    prediction.main([*arguments, "--json", str(tmp_path / "long.json")])
+    found = json.loads((tmp_path / "long.json").read_text())["results"]
+    assert found["n_windows"] == (14_999 - 1024) // 5 + 1
+    assert (found["bank"], found["bank_windows"]) == (bank, 100 if bank == "local" else found["n_windows"])
+    assert 0 < found["before_gb"] < found["peak_gb"] < 2
 
 
 def test_only_a_whole_day_counts_for_the_memory_of_a_day():
@@ -529,21 +474,15 @@ def test_only_a_whole_day_counts_for_the_memory_of_a_day():
 # The command ----------------------------------------------------------------------------------------------
 
 
-def test_all_parts_for_two_cores_fit_into_half_an_hour():
-    minutes = sum(minutes for _, device, minutes in command.plan(has_gpu=False))
-    assert 0 < minutes <= 30
-
-
-def test_a_gpu_adds_its_own_parts():
+def test_all_parts_for_two_cores_fit_into_half_an_hour_and_a_gpu_adds_its_own():
     without, with_gpu = command.plan(has_gpu=False), command.plan(has_gpu=True)
+    assert 0 < sum(minutes for *_, minutes in without) <= 30
     assert {device for _, device, _ in without} == {"cpu"}
     assert ("retrieval-gpu", "cuda") in {(name, device) for name, device, _ in with_gpu}
-    assert {"seed", "retrieval-gpu"}.isdisjoint(name for name, *_ in without)
 
 
 def test_a_part_is_recorded_where_json_says(tmp_path, monkeypatch, tiny_scaling, capsys):
     monkeypatch.setattr(scaling, "run", lambda device: {**tiny_scaling, "asked": device})
-    monkeypatch.setenv("RAXSS_CACHE", "off")  # as the command sets it; back to what it was afterwards
     assert command.main(["scaling", "--device", "cpu", "--json", str(tmp_path / "here.json")]) == 0
     record = json.loads((tmp_path / "here.json").read_text())
     assert record["part"] == "scaling"
@@ -562,7 +501,6 @@ def test_all_runs_each_part_in_its_own_process_and_goes_on_when_one_fails(tmp_pa
 
     monkeypatch.setattr(command.subprocess, "run", played)
     monkeypatch.setattr(command, "_has_gpu", lambda: False)
-    monkeypatch.setenv("RAXSS_CACHE", "off")
     place = str(tmp_path / "results")
     assert command.main(["all", "--results", place, "--docs", str(tmp_path), "--without", "long"]) == 1
     machine = common.machine_name("cpu")
@@ -584,7 +522,6 @@ def test_all_runs_each_part_in_its_own_process_and_goes_on_when_one_fails(tmp_pa
 )
 def test_a_part_on_the_wrong_device_is_refused(monkeypatch, arguments, message):
     monkeypatch.setattr(command, "_has_gpu", lambda: False)
-    monkeypatch.setenv("RAXSS_CACHE", "off")
     with pytest.raises(SystemExit, match=message):
         command.main(arguments)
 

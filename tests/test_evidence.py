@@ -263,7 +263,6 @@ def test_a_bank_that_holds_the_whole_series_is_not_called_bounded():
         assert (evidence.settings["bank"], evidence.settings["bank_size"]) == ("series", 77)
         assert evidence.settings["bank_seconds"] == 38.5
         assert evidence.warnings == []
-    assert explain(noise(), bank=[1, 5, 9]).settings["bank"] == "indices"
 
 
 def test_smoothed_posteriors_are_beside_the_windows_own_and_are_weighted(tmp_path):

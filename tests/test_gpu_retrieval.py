@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import naive
 from raxss.method.retrieval import cuda_layout, on_cuda, on_torch
 from raxss.method.retrieval.cuda_layout import SHAPES
 from raxss.method.retrieval.front import plan_search, retrieve, retrieve_many
@@ -15,7 +16,6 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine"),
 ]
 
-GRID = 2.0**-32
 CLOSE = 1e-9  # similarities closer than this may be in either order: they were summed in another one
 
 
@@ -55,35 +55,6 @@ SETTINGS = {
 }
 
 
-def brute_force(samples, found):
-    """Lists by one float64 product of all windows, rounded, ties to the earlier window."""
-    samples = np.atleast_2d(samples)
-    samples = np.where(np.isfinite(samples), samples, np.nan)
-    if found.measure == "pearson":
-        samples = samples - np.nanmean(samples, axis=1, keepdims=True)
-    samples = np.nan_to_num(samples / np.nanmax(np.abs(samples)))
-    windows = np.lib.stride_tricks.sliding_window_view(samples, found.window_length, axis=1)[
-        :, :: found.stride
-    ]
-    if found.measure == "pearson":
-        windows = windows - windows.mean(axis=2, keepdims=True)
-    vectors = np.concatenate(list(windows), axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    vectors[found.flat | found.nonfinite] = 0.0
-    exact = np.round(np.clip(vectors @ vectors.T, -1, 1) / GRID) * GRID
-    distance = np.abs(np.subtract.outer(np.arange(len(exact)), np.arange(len(exact))))
-    exact[distance * found.stride <= found.exclusion] = -np.inf
-    if found.bank == "local":
-        exact[distance > found.bank_size // 2] = -np.inf
-    exact[:, found.nonfinite] = -np.inf
-    order = np.argsort(-exact, axis=1, kind="stable")[:, : found.n_neighbors]
-    best = np.take_along_axis(exact, order, axis=1)
-    best[found.nonfinite] = -np.inf
-    listed = best > -np.inf
-    return np.where(listed, best, np.nan), np.where(listed, order, -1)
-
-
 def assert_same_lists(found, similarity, neighbors, atol=CLOSE):
     """The same similarities, and the same neighbors wherever their similarities differ."""
     np.testing.assert_allclose(found.similarity, similarity, rtol=0, atol=atol)
@@ -103,7 +74,7 @@ def assert_same_lists(found, similarity, neighbors, atol=CLOSE):
 def test_lists_are_those_of_brute_force(name, settings):
     samples = signals(1800)[name]
     found = retrieve(samples, **SETTINGS[settings], device="cuda")
-    assert_same_lists(found, *brute_force(samples, found))
+    assert_same_lists(found, *naive.nearest_at_once(samples, found))
 
 
 @pytest.mark.parametrize("name", ["walk", "loud", "gaps", "dead", "ties"])
@@ -130,15 +101,13 @@ def test_lists_with_a_spread_are_those_of_the_cpu(measure, spread):
     assert (on_cpu.neighbors != on_gpu.neighbors).mean() < 1e-4
 
 
-def test_a_sampled_bank_and_named_windows_answer_alone():
+def test_a_sampled_bank_answers_alone():
     samples = signals()["walk"]
-    for bank in ("sampled", np.arange(100, 900)):
-        settings = {"window_length": 256, "stride": 5, "bank": bank, "bank_size": 400}
-        found = retrieve(samples, **settings, device="cuda")
-        search = plan_search(samples, **settings).search
-        assert set(found.neighbors.ravel()) <= set(search.bank)
-        similarity, neighbors = on_torch.nearest_by_products(search, torch.device("cuda"))
-        assert_same_lists(found, similarity, neighbors)
+    settings = {"window_length": 256, "stride": 5, "bank": "sampled", "bank_size": 400}
+    found = retrieve(samples, **settings, device="cuda")
+    search = plan_search(samples, **settings).search
+    assert set(found.neighbors.ravel()) <= set(search.bank)
+    assert_same_lists(found, *on_torch.nearest_by_products(search, torch.device("cuda")))
 
 
 def test_many_lengths_in_one_launch_have_the_lists_that_each_has_alone():
@@ -159,7 +128,7 @@ def test_series_of_other_numbers_of_variates_go_together():
     for item, found in zip(
         series, retrieve_many(series, window_length=32, stride=2, device="cuda"), strict=True
     ):
-        assert_same_lists(found, *brute_force(item, found))
+        assert_same_lists(found, *naive.nearest_at_once(item, found))
 
 
 def test_the_same_bits_come_twice():

@@ -66,7 +66,6 @@ def test_uniform_weights_are_predicted_without_any_retrieval(waves_model, rng, m
         raise AssertionError("retrieval was called")
 
     monkeypatch.setattr("raxss.method.inference.cached_retrieve_many", refuse)
-    monkeypatch.setattr("raxss.method.inference.cached_retrieve", refuse)
     np.testing.assert_array_equal(model.predict_proba([gap, *series[1:4]]), expected)
     assert RAxSSClassifier(**SMALL, weighting="uniform").fit(series).predict_proba(series).shape == (24, 2)
 

@@ -5,11 +5,9 @@ import pytest
 import torch
 
 from raxss.errors import ConfigError, DataError
-from raxss.method.retrieval import on_torch
 from raxss.method.retrieval.cuda_layout import Shape, lay_out_on, too_much_for_it
 from raxss.method.retrieval.cuda_plan import plan
 from raxss.method.retrieval.front import plan_search, retrieve, retrieve_many
-from raxss.method.retrieval.kernels import read_keys
 from raxss.method.retrieval.on_cuda import why_not
 
 CPU = torch.device("cpu")
@@ -236,19 +234,3 @@ def test_the_reason_why_the_kernel_cannot_run_is_named(monkeypatch, capability, 
 def test_a_device_that_is_not_there_is_named(series):
     with pytest.raises(ConfigError, match="device 'cuda' cannot be used"):
         retrieve_many(series, window_length=32, device="cuda")
-
-
-def test_keys_are_read_as_similarity_and_window():
-    similarity, neighbors = np.full((1, 3), -np.inf), np.full((1, 3), -1)
-    keys = np.array([[(2**31 << 29) + 2**29 - 1 - 7, (-(2**32) << 29) + 2**29 - 1, -(2**63)]])
-    read_keys(keys, 29, similarity, neighbors)
-    np.testing.assert_array_equal(similarity, [[0.5, -1.0, -np.inf]])
-    np.testing.assert_array_equal(neighbors, [[7, 0, -1]])
-
-
-def test_a_message_is_logged_once(caplog):
-    on_torch._warn_once.cache_clear()
-    with caplog.at_level("WARNING", logger="raxss"):
-        for _ in range(3):
-            on_torch._warn_once("the slower path, for this reason")
-    assert [record.getMessage() for record in caplog.records] == ["the slower path, for this reason"]

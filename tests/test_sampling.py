@@ -1,8 +1,5 @@
 """Sampling: the distribution of Alg. 1, and that an epoch is a permutation fixed by seed and epoch."""
 
-import os
-import subprocess
-import sys
 import threading
 from collections import Counter
 from itertools import permutations
@@ -87,19 +84,6 @@ def test_batches_cut_the_epoch_into_pieces_of_one_size(pool, batch_size):
     assert all(0 < len(batch) <= batch_size for batch in batches)
     joined = [index for batch in batches for index in batch.tolist()]
     assert joined == epoch_order(counts, lengths, seed=5, epoch=2).tolist()
-
-
-@pytest.mark.parametrize("threads", ["1", "3"])
-def test_the_order_does_not_depend_on_the_number_of_threads(threads):
-    script = (
-        "from raxss.method.sampling import epoch_order;"
-        "print(epoch_order([400, 900], [4000, 9000], seed=3, epoch=1).tolist())"
-    )
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
-    environment = os.environ | dict.fromkeys(names, threads)
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True)
-    expected = epoch_order([400, 900], [4000, 9000], seed=3, epoch=1).tolist()
-    assert done.stdout.decode().strip() == str(expected)
 
 
 def slow_order(n_windows, n_samples, *, seed, epoch):

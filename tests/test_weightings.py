@@ -24,6 +24,7 @@ from raxss.explain.neighbour_lists import weight_without
 from raxss.method.aggregation import aggregate
 from raxss.method.training.window_pool import Batch
 from raxss.method.weighting import WEIGHTINGS, Weighting, influence, register_weighting, window_weights
+from raxss.method.weighting.protocol import add_weightings
 from toys import SMALL, waves
 
 #: Support (and what a gate adds, where there is one) of four windows -> influence, worked out by hand.
@@ -106,7 +107,7 @@ def test_a_weighting_from_outside_is_known_with_its_controls_everywhere(rng):
         with pytest.raises(ConfigError, match=r"the weighting name 'cubed' belongs to .*Cubed already"):
             register_weighting("cubed")(type(WEIGHTINGS["rank"]))
         with pytest.raises(ConfigError, match="'inverse' belongs to the inverse of"):
-            register_weighting("other", inverse="inverse")(Cubed)
+            add_weightings(Cubed("other"), Cubed("inverse"))
         assert "other" not in WEIGHTINGS
         series = waves(rng)
         model = RAxSSClassifier(**SMALL, weighting="cubed").fit(series)
@@ -130,11 +131,12 @@ def test_a_weighting_from_outside_is_known_with_its_controls_everywhere(rng):
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 def test_weights_are_convex_and_0_where_a_window_cannot_be_used(rng, name, temperature):
     for n in (1, 2, 40):
-        support = random_supports(rng, n)
-        given, posteriors = support.copy(), rng.dirichlet([1, 1], n)
+        support, posteriors = random_supports(rng, n), rng.dirichlet([1, 1], n)
+        given = support.copy(), posteriors.copy()
         settings = {"temperature": temperature, "weighting": name, "gate": gate_for(name, n, rng)}
         found = aggregate(posteriors, support, **settings)
-        assert_array_equal(support, given)
+        assert_array_equal(support, given[0])
+        assert_array_equal(posteriors, given[1])
         assert_array_equal(np.isnan(found.influence), np.isnan(support))
         assert (found.weights >= 0).all()
         assert found.weights[np.isnan(support)].tolist() == [0.0] * int(np.isnan(support).sum())
@@ -143,13 +145,6 @@ def test_weights_are_convex_and_0_where_a_window_cannot_be_used(rng, name, tempe
         posteriors[np.isnan(support)] = [np.nan, np.inf]
         again = aggregate(posteriors, support, **settings)
         assert_array_equal(again.series_probability, found.series_probability)
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_one_usable_window_decides_alone(rng, name):
-    for support in ([0.3], [np.nan, -0.4, np.nan]):
-        gate = gate_for(name, len(support), rng)
-        assert weights_of(name, support, gate=gate).tolist() == [float(item == item) for item in support]
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -440,68 +435,27 @@ def by_support():
     return list(fitted_in_batches("support"))
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", [name for name in TRAINED if not WEIGHTINGS[name].no_batch])
 def test_training_with_the_batch_as_the_bank_uses_the_weighting(by_support, name):
-    if WEIGHTINGS[name].no_batch:
-        with pytest.raises(ConfigError, match=WEIGHTINGS[name].no_batch):
-            fitted_in_batches(name)
-        return
     same = all(map(torch.equal, fitted_in_batches(name), by_support))
     assert same == (name == "support")
 
 
 # Names ------------------------------------------------------------------------------------------------------------
 
-SOURCES = Path(raxss.__file__).parent
-#: Words of other meaning that a weighting has as its name, where they are compared.
-OTHER_MEANINGS = {
-    ("benchmark/pages/overview.py", "shuffled"): "labels",
-}
+
+def test_no_other_module_compares_the_name_of_a_weighting():
+    sources, seen = Path(raxss.__file__).parent, set()
+    for path in sorted(sources.rglob("*.py")):
+        place = path.relative_to(sources).as_posix()
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Compare) and not place.startswith("method/weighting/"):
+                sides = (node.left, *node.comparators)
+                parts = [item for side in sides for item in (side, *getattr(side, "elts", ()))]
+                names = {item.value for item in parts if isinstance(item, ast.Constant)}
+                seen |= {(place, name) for name in names & set(WEIGHTINGS)}
+    assert seen == {("benchmark/pages/overview.py", "shuffled")}  # labels
 
 
-def compared_names(tree):
-    """Strings that are compared with something, looked up among keys, or matched at an end; with their lines."""
-    for node in ast.walk(tree):
-        found = []
-        if isinstance(node, ast.Compare):
-            for side in (node.left, *node.comparators):
-                found += side.elts if isinstance(side, ast.Tuple | ast.List | ast.Set) else [side]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr in ("startswith", "endswith", "removeprefix", "removesuffix"):
-                found += node.args
-        elif isinstance(node, ast.MatchValue):
-            found.append(node.value)
-        for item in found:
-            if isinstance(item, ast.Constant) and isinstance(item.value, str):
-                yield item.value, node.lineno
-
-
-def test_nothing_outside_the_package_of_weightings_compares_the_name_of_one_or_has_a_table_of_them():
-    seen = set()
-    for path in sorted(SOURCES.rglob("*.py")):
-        place = path.relative_to(SOURCES).as_posix()
-        if place.startswith("method/weighting/"):
-            continue
-        tree = ast.parse(path.read_text("utf-8"))
-        for value, line in compared_names(tree):
-            if value in WEIGHTINGS:
-                seen.add((place, value))
-                assert (place, value) in OTHER_MEANINGS, f"{place}:{line} compares {value!r}"
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Dict):
-                keys = {key.value for key in node.keys if isinstance(key, ast.Constant)}
-                # What a report shows beside the score is one of each, whatever the weighting.
-                assert len(keys & set(WEIGHTINGS) - {"uniform", "inverse"}) < 2, f"{path}:{node.lineno}"
-    assert seen == set(OTHER_MEANINGS)
-
-
-def test_the_scan_finds_the_comparisons_it_is_for():
-    found = compared_names(
-        ast.parse('a == "gated"; b in ("inverse", "x"); c.startswith("rank"); "shuffled" != d')
-    )
-    assert {name for name, _ in found} == {"gated", "inverse", "x", "rank", "shuffled"}
-
-
-def test_errors_and_documents_name_the_weightings_that_there_are():
-    documented = re.findall(r'``"([a-z-]+)"``', RAxSSClassifier.__doc__)
-    assert set(HEADS) <= set(documented)
+def test_the_estimator_documents_the_weightings_that_there_are():
+    assert set(HEADS) <= set(re.findall(r'``"([a-z-]+)"``', RAxSSClassifier.__doc__))

@@ -12,7 +12,6 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -25,7 +24,7 @@ from raxss.data.prepare.preprocessing import Scaling
 from raxss.data.series import Series
 from raxss.method.aggregation import Aggregation, aggregate, posteriors_of
 from raxss.method.feature_heads import FeatureHeads
-from raxss.method.retrieval.cache import cached_retrieve, cached_retrieve_many
+from raxss.method.retrieval.cache import cached_retrieve_many
 from raxss.method.retrieval.front import RetrievalConfig, retrieve_many
 from raxss.method.retrieval.search import Retrieval
 from raxss.method.weighting.protocol import weighting_named
@@ -132,11 +131,11 @@ class Predictor:
         called with the share of all work done, also within a series.
         """
         retrieves = with_lists or self.retrieves
-        scorer = Scorer(self.backbone, self.device)
+        with_features = self.gated or (retrieves and self.retrieval.space == "features")
         n_scored = sum(map(self.n_windows, series))
         progress = _ShareDone(n_scored + (sum(map(self._effort, series)) if retrieves else 0.0), on_progress)
-        launched = (self._launched(group, scorer, progress, retrieves) for group in self.groups(series))
-        yield from map(self._finished, self._behind(chain.from_iterable(launched)))
+        launched = self._launched(series, progress, retrieves=retrieves, with_features=with_features)
+        yield from map(self._finished, self._behind(launched))
 
     @property
     def retrieves(self) -> bool:
@@ -156,22 +155,13 @@ class Predictor:
         for prediction in unsmoothed.predictions(series, with_lists=False, on_progress=on_progress):
             yield prediction.usable_posteriors
 
-    def window_scores(self, series: list[Series], *, with_features: bool = True) -> Iterator[WindowScores]:
+    def window_scores(self, series: list[Series], *, with_features: bool) -> Iterator[WindowScores]:
         """One pass of the network over each series: all that any weighting needs afterwards."""
-        scorer = Scorer(self.backbone, self.device)
-
-        def launched() -> Iterator[_Work]:
-            for item in series:
-                scaled = self.scaling.apply(item)
-                windows = windows_of(scaled, window_length=self.window_length, stride=self.stride)
-                yield _Work(item, scaled, windows, scorer.launch(windows, with_features=with_features))
-
-        yield from map(self._scored, self._behind(launched()))
-
-    def _scored(self, work: _Work) -> WindowScores:
-        gate = self.standardise(work.scores.features)
-        _, posteriors = self.window_posteriors(work.scores.logits())
-        return WindowScores(work.series, work.scaled, work.windows, posteriors, work.scores.features, gate)
+        launched = self._launched(series, _ShareDone(1.0, None), retrieves=False, with_features=with_features)
+        for work in self._behind(launched):
+            _, posteriors = self.window_posteriors(work.scores.logits())
+            features = work.scores.features
+            yield WindowScores(work.series, work.scaled, work.windows, posteriors, features, work.gate)
 
     def _behind(self, launched: Iterator[_Work]) -> Iterator[_Work]:
         """The same series, each after a few more were launched, so that a GPU is never idle."""
@@ -223,27 +213,30 @@ class Predictor:
         )
 
     def _launched(
-        self, group: list[Series], scorer: Scorer, progress: _ShareDone, retrieves: bool
+        self, series: list[Series], progress: _ShareDone, *, retrieves: bool, with_features: bool
     ) -> Iterator[_Work]:
-        """Retrieval for the whole group, then the network for one series after the other."""
-        in_features, gated = retrieves and self.retrieval.space == "features", self.gated
-        settings = self._retrieval_settings
-        scaled = [self.scaling.apply(item) for item in group]
-        found: list[Retrieval | None] = [None] * len(group)
-        if retrieves and not in_features:
-            on_progress = progress.part(sum(map(self._effort, group)))
-            found = [*cached_retrieve_many(scaled, **settings, on_progress=on_progress)]
-        for which, series in enumerate(group):
-            windows = windows_of(scaled[which], window_length=self.window_length, stride=self.stride)
-            on_progress = progress.part(len(windows))
-            scores = scorer.launch(windows, with_features=in_features or gated, on_progress=on_progress)
-            gate = self.standardise(scores.features)
-            if in_features and scores.features is not None:
-                settings |= {"measure": "cosine", "features": self.compared(scores.features)}
-                on_progress = progress.part(self._effort(series))
-                found[which] = cached_retrieve(scaled[which], **settings, on_progress=on_progress)
-            yield _Work(series, scaled[which], windows, scores, found[which], gate)
-            found[which] = None
+        """Retrieval for a group of series, then the network for one after the other."""
+        scorer, settings = Scorer(self.backbone, self.device), self._retrieval_settings
+        in_features = retrieves and self.retrieval.space == "features"
+        for group in self.groups(series):
+            scaled = [self.scaling.apply(item) for item in group]
+            found: list[Retrieval | None] = [None] * len(group)
+            if retrieves and not in_features:
+                on_progress = progress.part(sum(map(self._effort, group)))
+                found = [*cached_retrieve_many(scaled, **settings, on_progress=on_progress)]
+            for which, item in enumerate(group):
+                windows = windows_of(scaled[which], window_length=self.window_length, stride=self.stride)
+                on_progress = progress.part(len(windows))
+                scores = scorer.launch(windows, with_features=with_features, on_progress=on_progress)
+                gate = self.standardise(scores.features)
+                if in_features and scores.features is not None:
+                    settings |= {"measure": "cosine", "features": [self.compared(scores.features)]}
+                    on_progress = progress.part(self._effort(item))
+                    (found[which],) = cached_retrieve_many(
+                        [scaled[which]], **settings, on_progress=on_progress
+                    )
+                yield _Work(item, scaled[which], windows, scores, found[which], gate)
+                found[which] = None
 
     def _finished(self, work: _Work) -> Prediction:
         """Aggregate the windows of one series, waiting for its logits."""

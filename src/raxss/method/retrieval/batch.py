@@ -8,10 +8,13 @@ Retrieve of Alg. 1 among the sampled windows alone, in one vectorised float32 pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from raxss._core.memory import in_batches
 
 ROWS_AT_ONCE = 1024  # windows that are compared with the batch in one block
 BYTES_A_PAIR = 24  # of such a block, measured: distance of starts, eligibility, similarity
@@ -52,7 +55,8 @@ def batch_support(
     vectors = vectors.masked_fill(flat[:, None], 0.0)
     m = min(n_neighbors, len(vectors))
     supports, counts = [], []
-    for rows in torch.arange(len(vectors), device=vectors.device).split(_rows_at_once(len(vectors))):
+    n_rows = max(min(ROWS_AT_ONCE, MOST_BYTES // (BYTES_A_PAIR * max(len(vectors), 1))), 1)
+    for rows in torch.arange(len(vectors), device=vectors.device).split(n_rows):
         eligible = (series[rows, None] == series) & ((starts[rows, None] - starts).abs() > exclusion)
         similarity = (vectors[rows] @ vectors.T).masked_fill(~eligible, -torch.inf)
         best = similarity.topk(m, dim=1).values
@@ -85,8 +89,9 @@ def feature_support(
     Computed on ``device``; ``compared`` maps features, a part at a time, to the vectors whose cosine is
     taken.
     """
-    parts = []
-    for some in _whole_series(n_windows):
+    parts, ends = [], np.cumsum(n_windows).tolist()
+    for group in in_batches(range(len(n_windows)), n_windows.__getitem__, ROWS_AT_ONCE):
+        some = slice(ends[group[0]] - n_windows[group[0]], ends[group[-1]])
         vectors, members, places, shapeless = (
             item[some].to(device) for item in (features, series, starts, flat)
         )
@@ -101,20 +106,3 @@ def feature_support(
         )
         parts.append(support.to(series.device))
     return torch.cat(parts)
-
-
-def _rows_at_once(n_windows: int) -> int:
-    """Windows compared with all others in one block of bounded memory."""
-    return max(min(ROWS_AT_ONCE, MOST_BYTES // (BYTES_A_PAIR * max(n_windows, 1))), 1)
-
-
-def _whole_series(n_windows: list[int]) -> Iterator[slice]:
-    """Slices of whole series with at most ROWS_AT_ONCE windows together, or of one longer series."""
-    first = end = 0
-    for n in n_windows:
-        if end > first and end + n - first > ROWS_AT_ONCE:
-            yield slice(first, end)
-            first = end
-        end += n
-    if end > first:
-        yield slice(first, end)

@@ -9,6 +9,7 @@ the whole window-by-window matrix.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,33 +47,25 @@ def nearest_by_blocks(
             part = slice(column, column + columns)
             bank = search.unit_windows(near[part]) if held is None else held
             np.matmul(vectors, bank.T, out=block[:, part])
-        _select(search, block, queries, near, similarity, neighbors)
+        each_on_threads(
+            partial(_list_rows, search, block, queries, near, similarity, neighbors),
+            range(0, len(queries), _ROWS_AT_ONCE),
+        )
         report((first + len(queries)) / search.n_windows)
     return similarity, neighbors
 
 
-def _select(
+def _list_rows(
     search: Search,
     block: NDArray[np.float64],
     queries: NDArray[np.int64],
     bank: NDArray[np.int64],
     similarity: NDArray[np.float64],
     neighbors: NDArray[np.int64],
+    row: int,
 ) -> None:
-    """Fill the lists of some queries, a few rows at a time on every thread."""
-
-    def from_row(row: int) -> None:
-        some = slice(row, row + _ROWS_AT_ONCE)
-        which = slice(queries[some][0], queries[some][-1] + 1)
-        select_rows(
-            block[some],
-            queries[some],
-            bank,
-            search.gap,
-            search.farthest,
-            search.spread_gap,
-            similarity[which],
-            neighbors[which],
-        )
-
-    each_on_threads(from_row, range(0, len(queries), _ROWS_AT_ONCE))
+    """Fill the lists of some queries from ``row`` on."""
+    some = slice(row, row + _ROWS_AT_ONCE)
+    which = slice(queries[some][0], queries[some][-1] + 1)
+    limits = search.gap, search.farthest, search.spread_gap
+    select_rows(block[some], queries[some], bank, *limits, similarity[which], neighbors[which])

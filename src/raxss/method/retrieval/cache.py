@@ -25,20 +25,6 @@ MEMORY_BYTES = 256 * 2**20
 _ARRAYS = ("similarity", "neighbors", "support", "starts", "flags")
 
 
-def cached_retrieve(
-    samples: ArrayLike | Series, *, features: ArrayLike | None = None, **settings: Any
-) -> Retrieval:
-    """`retrieve`, computed once per series and settings; the last results stay in memory, up to 256 MB.
-
-    Examples
-    --------
-    >>> first = cached_retrieve([0, 1, 0, 5, 5, 0, 1, 0], window_length=3)
-    >>> cached_retrieve([0, 1, 0, 5, 5, 0, 1, 0], window_length=3) is first
-    True
-    """
-    return cached_retrieve_many([samples], features=None if features is None else [features], **settings)[0]
-
-
 def cached_retrieve_many(
     samples: Sequence[ArrayLike | Series],
     *,
@@ -46,7 +32,16 @@ def cached_retrieve_many(
     on_progress: Callable[[float], None] | None = None,
     **settings: Any,
 ) -> list[Retrieval]:
-    """`cached_retrieve` of many series: those that are not in the cache are searched together, in one call."""
+    """`retrieve_many`, computed once per series and settings; the last results stay in memory, up to 256 MB.
+
+    Series that are not in the cache are searched together.
+
+    Examples
+    --------
+    >>> first = cached_retrieve_many([[0, 1, 0, 5, 5, 0, 1, 0]], window_length=3)
+    >>> cached_retrieve_many([[0, 1, 0, 5, 5, 0, 1, 0]], window_length=3)[0] is first[0]
+    True
+    """
     series = [item if isinstance(item, Series) else Series(item, name="samples") for item in samples]
     vectors = [None] * len(series) if features is None else features
     keys = [

@@ -1,9 +1,6 @@
-"""Diagonal path of retrieval: sliding products by recurrence, for windows that overlap much.
+"""Diagonal path of retrieval: products c(i, j) of centred windows by recurrence, for windows that overlap much.
 
-    Search -> similarity, neighbors (n_windows, n_neighbors)
-
-Write c(i, j) for the product of the centred windows i and j. One window further on, each has lost the samples
-that leave it and gained as many that enter:
+One window further on, each has lost the samples that leave it and gained as many that enter:
 
     c(i+1, j+1) = c(i, j) + gain * sum over one stride of (entering_i entering_j - leaving_i leaving_j)
 
@@ -16,7 +13,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +56,7 @@ def suits_diagonals(search: Search) -> bool:
         return False
     if _is_a_triangle(search):
         return True
-    stretches = _stretches(search)
+    stretches = _stretches(search, search.bank)
     n_columns = (stretches[:, 1] - stretches[:, 0] + COLUMNS / 2).sum()  # blocks are walked whole
     return bool(2 * stride * n_columns + length * len(stretches) < 0.35 * length * n_bank)  # measured
 
@@ -91,9 +87,9 @@ def nearest_by_diagonals(
         work = _whole_rows
     elif _is_a_triangle(search):
         work = _tiles_of_the_triangle
-    begun = work(search, lay_out(search), tile or tile_side(search.n_windows))
-    run_on_threads(begun.on_thread, n_tasks=begun.n_tasks, n_threads=n_threads, on_progress=on_progress)
-    similarity, neighbors = begun.found()
+    on_thread, n_tasks, found = work(search, lay_out(search), tile or tile_side(search.n_windows))
+    run_on_threads(on_thread, n_tasks=n_tasks, n_threads=n_threads, on_progress=on_progress)
+    similarity, neighbors = found()
     if search.spread_gap == 1:
         flat = np.flatnonzero(search.flat)
         first_eligible(flat, search.bank, search.gap, similarity, neighbors, search.farthest)
@@ -105,20 +101,15 @@ def tile_side(n_windows: int) -> int:
     return max(side for side in TILES if side == TILES[0] or side * _TILES_ABREAST <= n_windows)
 
 
-@dataclass(frozen=True, eq=False)
-class _Work:
-    """A search in tasks: the work of each thread, and similarity and neighbors when all are done."""
-
-    on_thread: Callable[[], Iterator[None]]
-    n_tasks: int
-    found: Callable[[], NeighborLists]
+# The work of each thread, the number of tasks, and similarity and neighbors when all are done.
+_Work = tuple[Callable[[], Iterator[None]], int, Callable[[], NeighborLists]]
 
 
 def _tiles_of_the_triangle(search: Search, steps: DiagonalSteps, tile: int) -> _Work:
     """The whole series as bank: a tile of the upper triangle serves rows and columns."""
     n_windows = search.n_windows
-    bar = _bars(search)
-    lists = Lists(_no_keys(search), bar, bar, steps.inverse)
+    keys, bar = _no_keys(search)
+    lists = Lists(keys, bar, bar, steps.inverse)
     eligible = Eligible(search.gap, search.farthest, search.gap)
     tiles = _Tiles(n_windows, tile, search.gap, search.farthest)
 
@@ -132,18 +123,18 @@ def _tiles_of_the_triangle(search: Search, steps: DiagonalSteps, tile: int) -> _
                 tiles.release(place)
             yield
 
-    return _Work(on_thread, len(tiles), lambda: _read(lists.keys))
+    return on_thread, len(tiles), lambda: _read(lists.keys)
 
 
 def _tiles_of_the_bank(search: Search, steps: DiagonalSteps, tile: int) -> _Work:
     """A bank of stretches: all windows are rows, those of the bank columns, and only rows have lists."""
     n_windows = search.n_windows
-    bar = _bars(search)
+    keys, bar = _no_keys(search)
     in_bank = np.full_like(steps.inverse, np.nan)
     in_bank[search.bank] = steps.inverse[search.bank]
-    lists = Lists(_no_keys(search), bar, np.full_like(bar, np.inf), in_bank)
+    lists = Lists(keys, bar, np.full_like(bar, np.inf), in_bank)
     eligible = Eligible(-search.farthest, search.farthest, search.gap)
-    stretches = _stretches(search).tolist()
+    stretches = _stretches(search, search.bank).tolist()
     pending = iter(range(0, n_windows, tile))
 
     def on_thread() -> Iterator[None]:
@@ -152,7 +143,7 @@ def _tiles_of_the_bank(search: Search, steps: DiagonalSteps, tile: int) -> _Work
                 walk_tile(first, min(first + tile, n_windows), left, right, eligible, steps, lists)
             yield
 
-    return _Work(on_thread, -(-n_windows // tile), lambda: _read(lists.keys))
+    return on_thread, -(-n_windows // tile), lambda: _read(lists.keys)
 
 
 def _whole_rows(search: Search, steps: DiagonalSteps, tile: int) -> _Work:
@@ -163,7 +154,8 @@ def _whole_rows(search: Search, steps: DiagonalSteps, tile: int) -> _Work:
     n_rows = min(max(_ROW_VALUES // n_columns // ROWS, 1) * ROWS, tile)
     firsts = range(0, n_windows, tile)
     pending = iter(firsts)
-    shared = _Columns(search, steps) if search.reach is None else None
+    shared = _Columns(search, steps, search.bank) if search.reach is None else None
+    limits = search.gap, search.farthest, search.spread_gap
 
     def on_thread() -> Iterator[None]:
         rows = np.empty((n_rows, n_columns))
@@ -175,27 +167,19 @@ def _whole_rows(search: Search, steps: DiagonalSteps, tile: int) -> _Work:
                 bottom = min(top + n_rows, end)
                 some = rows[: bottom - top, : columns.n_windows]
                 walk_rows(top, bottom, top == first, columns.parts, steps, columns.across, products, some)
-                select_rows(
-                    columns.of_bank(some),
-                    np.arange(top, bottom),
-                    columns.bank,
-                    search.gap,
-                    search.farthest,
-                    search.spread_gap,
-                    similarity[top:bottom],
-                    neighbors[top:bottom],
-                )
+                lists = similarity[top:bottom], neighbors[top:bottom]
+                select_rows(columns.of_bank(some), np.arange(top, bottom), columns.bank, *limits, *lists)
                 yield
 
     n_tasks = sum(-(-(min(first + tile, n_windows) - first) // n_rows) for first in firsts)
-    return _Work(on_thread, n_tasks, lambda: (similarity, neighbors))
+    return on_thread, n_tasks, lambda: (similarity, neighbors)
 
 
 class _Columns:
     """The windows of a bank, and those between that are walked over, as columns of whole rows."""
 
-    def __init__(self, search: Search, steps: DiagonalSteps, bank: NDArray[np.int64] | None = None) -> None:
-        self.bank = search.bank if bank is None else bank
+    def __init__(self, search: Search, steps: DiagonalSteps, bank: NDArray[np.int64]) -> None:
+        self.bank = bank
         stretches = _stretches(search, self.bank)
         windows = np.concatenate([np.arange(*stretch) for stretch in stretches] or [self.bank])
         self.n_windows = len(windows)
@@ -216,16 +200,18 @@ class _Columns:
         return rows if self._of_bank is None else rows[:, self._of_bank]
 
 
-def _stretches(search: Search, bank: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+def _stretches(search: Search, bank: NDArray[np.int64]) -> NDArray[np.int64]:
     """``(n_stretches, 2)`` windows to walk, from and up to: the bank, and gaps that are cheaper walked over."""
-    bank = search.bank if bank is None else bank
     breaks = np.flatnonzero(np.diff(bank) * 2 * search.stride > search.window_length + 2 * search.stride)
     places = np.concatenate([[0], breaks + 1, [len(bank)]]) if len(bank) else np.zeros(1, np.int64)
     return np.column_stack([bank[places[:-1]], bank[places[1:] - 1] + 1])
 
 
-def _no_keys(search: Search) -> NDArray[np.int64]:
-    return np.full((search.n_windows, search.n_neighbors), NO_KEY, np.int64)
+def _no_keys(search: Search) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Empty lists, and the least similarity to enter each. A flat window ties with all: see first_eligible."""
+    bars = np.full(search.n_windows + COLUMNS, np.inf)
+    bars[: search.n_windows][~search.flat & ~search.nonfinite] = NONE
+    return np.full((search.n_windows, search.n_neighbors), NO_KEY, np.int64), bars
 
 
 def _read(keys: NDArray[np.int64]) -> NeighborLists:
@@ -233,13 +219,6 @@ def _read(keys: NDArray[np.int64]) -> NeighborLists:
     similarity = np.empty(keys.shape)
     read_keys(keys, PLACE_BITS, similarity, keys)
     return similarity, keys
-
-
-def _bars(search: Search) -> NDArray[np.float64]:
-    """Least similarity to be listed. A flat window ties with everything: see first_eligible."""
-    bars = np.full(search.n_windows + COLUMNS, np.inf)
-    bars[: search.n_windows][~search.flat & ~search.nonfinite] = NONE
-    return bars
 
 
 class _Tiles:

@@ -8,7 +8,6 @@ support. Labels are never used.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,9 +21,9 @@ from raxss._core.memory import in_batches, refuse_too_large
 from raxss._core.settings import at_least
 from raxss._core.threads import each_on_threads, now_and_then
 from raxss.data.series import Series
-from raxss.errors import ConfigError, DataError, did_you_mean, one_of
+from raxss.errors import ConfigError, DataError, one_of
 from raxss.method.retrieval.diagonal import nearest_by_diagonals, nearest_on_cpu, suits_diagonals
-from raxss.method.retrieval.on_torch import nearest_of_each, nearest_on_torch
+from raxss.method.retrieval.on_torch import nearest_of_each
 from raxss.method.retrieval.search import Retrieval, Search, WindowFlag, search_features, search_signal
 from raxss.method.windows import window_starts
 
@@ -55,7 +54,7 @@ class RetrievalConfig:
 
     def __post_init__(self) -> None:
         one_of("retrieval.space", self.space, ("signal", "features"))
-        one_of("retrieval.measure", self.measure, ("pearson", "cosine"))
+        one_of("retrieval.measure", self.measure, MEASURES)
         one_of("retrieval.bank", self.bank, ("series", "batch", "local", "sampled"))
         one_of("retrieval.refresh", self.refresh, REFRESHES)
         at_least("retrieval.n_neighbors", self.n_neighbors, 1)
@@ -92,7 +91,7 @@ def retrieve(
     n_neighbors: int = 10,
     exclusion: int = 0,
     spread: int = 0,
-    bank: str | ArrayLike = "series",
+    bank: str = "series",
     bank_size: int = BANK_SIZE,
     features: ArrayLike | None = None,
     device: str = "cpu",
@@ -123,8 +122,7 @@ def retrieve(
         ``"series"``: every window may be a neighbor. For very long series, where that takes time with the
         square of the length: ``"local"``, those that lie at most ``bank_size // 2`` windows before or after
         the query; or ``"sampled"``, the same ``bank_size`` windows for every query, in stretches of some
-        hundred, evenly spread over the series (nothing is drawn at random). Or the indices of those that
-        may, such as the windows of a sampled minibatch.
+        hundred, evenly spread over the series (nothing is drawn at random).
     bank_size
         Of a local or sampled bank, in windows. A series that has no more is searched whole.
     features
@@ -149,8 +147,8 @@ def retrieve(
     >>> found.support.round(2)
     array([ 0.75, -0.4 ,  0.5 ,  0.5 , -0.4 ,  0.75])
     """
-    planned = plan_search(
-        samples,
+    (found,) = retrieve_many(
+        [samples],
         window_length=window_length,
         stride=stride,
         measure=measure,
@@ -159,15 +157,11 @@ def retrieve(
         spread=spread,
         bank=bank,
         bank_size=bank_size,
-        features=features,
+        features=None if features is None else [features],
+        device=device,
+        on_progress=on_progress,
     )
-    if device == "cpu":
-        lists = nearest_on_cpu(planned.search, on_progress=on_progress)
-    else:
-        lists = nearest_on_torch(planned.search, device)
-    if on_progress is not None:
-        on_progress(1.0)
-    return planned.result(*lists)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,10 +176,14 @@ class PlannedSearch:
     def result(self, similarity: NDArray[np.float64], neighbors: NDArray[np.int64]) -> Retrieval:
         """Support and flags from the lists ``(n_windows, n_neighbors)``, which are modified and kept."""
         search = self.search
-        similarity[search.nonfinite] = -np.inf
         neighbors[search.nonfinite] = -1
         similarity[neighbors < 0] = np.nan
-        support, lonely = _support(similarity, search)
+        n_listed = np.isfinite(similarity).sum(axis=1)
+        listed = n_listed > 0
+        lonely = ~listed & ~search.nonfinite
+        support = np.nansum(similarity, axis=1) / np.maximum(n_listed, 1)
+        support[lonely & ~search.flat] = support[listed].mean() if listed.any() else 0.0
+        support[search.nonfinite] = np.nan
         flags = (
             search.flat * WindowFlag.FLAT
             + search.nonfinite * WindowFlag.NONFINITE
@@ -211,7 +209,7 @@ def plan_search(
     n_neighbors: int = 10,
     exclusion: int = 0,
     spread: int = 0,
-    bank: str | ArrayLike = "series",
+    bank: str = "series",
     bank_size: int = BANK_SIZE,
     features: ArrayLike | None = None,
 ) -> PlannedSearch:
@@ -221,31 +219,35 @@ def plan_search(
     settings = {
         "window_length": _whole("window_length", window_length, least=1),
         "stride": _whole("stride", stride, least=1),
-        "measure": measure,
+        "measure": one_of("measure", measure, MEASURES),
         "n_neighbors": _whole("n_neighbors", n_neighbors, least=1),
         "exclusion": _whole("exclusion", exclusion, least=0),
         "spread": _whole("spread", spread, least=0),
         "space": "signal" if features is None else "features",
     }
-    if measure not in MEASURES:
-        raise ConfigError(f"unknown measure {measure!r}{did_you_mean(str(measure).lower(), MEASURES)}")
     starts = window_starts(array.shape[1], window_length=window_length, stride=stride)
-    name, size, in_bank = _bank_of(bank, _whole("bank_size", bank_size, least=1), len(starts))
-    settings |= {"bank": name, "bank_size": size}
-    _refuse_overflow(array.shape, len(starts), n_neighbors)
+    n_windows, size = len(starts), _whole("bank_size", bank_size, least=1)
+    if one_of("bank", str(bank), BANKS) == "series" or size >= n_windows:
+        bank, size = "series", 0
+    settings |= {"bank": bank, "bank_size": size}
+    refuse_too_large(
+        n_windows * (16 * n_neighbors + _BYTES_A_WINDOW) + array.size * _BYTES_A_SAMPLE,
+        f"retrieval of {n_windows:,} windows with {n_neighbors} neighbors each",
+        "Take a coarser stride, fewer neighbors, or a part of the series.",
+    )
     search = search_signal(
         array,
         window_length=min(window_length, array.shape[1]),  # padding is never looked at
         stride=stride,
         measure=measure,
-        bank=in_bank,
+        bank=_sampled_bank(size, n_windows) if bank == "sampled" else None,
         n_neighbors=n_neighbors,
         exclusion=exclusion,
         spread=spread,
-        reach=size // 2 if name == "local" else None,
+        reach=size // 2 if bank == "local" else None,
     )
     if features is not None:
-        search = search_features(_feature_rows(features, len(starts)), search, measure=measure)
+        search = search_features(_feature_rows(features, n_windows), search, measure=measure)
     return PlannedSearch(search, starts, array.shape[1] < window_length, settings)
 
 
@@ -257,45 +259,11 @@ def windows_without_shape(
     return planned.search.flat, planned.search.nonfinite
 
 
-def _support(
-    similarity: NDArray[np.float64], search: Search
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Mean similarity of the listed neighbors, and which finite windows have none (*lonely*)."""
-    n_listed = np.isfinite(similarity).sum(axis=1)
-    listed = n_listed > 0
-    support = np.nansum(similarity, axis=1) / np.maximum(n_listed, 1)
-    lonely = ~listed & ~search.nonfinite
-    support[lonely & ~search.flat] = support[listed].mean() if listed.any() else 0.0
-    support[search.nonfinite] = np.nan
-    return support, lonely
-
-
 def _whole(name: str, value: Any, *, least: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool | np.bool_) or number < least:
-        hint = (
-            " It counts samples; for half a window, window_length // 2." if isinstance(value, float) else ""
-        )
-        raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.{hint}")
-    return number
-
-
-def _bank_of(
-    bank: str | ArrayLike, bank_size: int, n_windows: int
-) -> tuple[str, int, NDArray[np.int64] | None]:
-    """Name and size of the bank, and its windows; a bank of all windows is the series, with size 0 and None."""
-    if not isinstance(bank, str):
-        return "indices", 0, _bank_indices(bank, n_windows)
-    if bank not in BANKS:
-        raise ConfigError(
-            f"bank {bank!r} is unknown{did_you_mean(bank, BANKS)} Or give an array of window indices."
-        )
-    if bank == "series" or bank_size >= n_windows:
-        return "series", 0, None
-    return bank, bank_size, _sampled_bank(bank_size, n_windows) if bank == "sampled" else None
+    hint = " (it counts samples; half a window is window_length // 2)" if isinstance(value, float) else ""
+    number = int(value) if isinstance(value, np.integer) else value
+    at_least(name, number, least, otherwise=hint)
+    return int(number)
 
 
 def _sampled_bank(size: int, n_windows: int) -> NDArray[np.int64]:
@@ -307,23 +275,6 @@ def _sampled_bank(size: int, n_windows: int) -> NDArray[np.int64]:
     return np.concatenate([np.arange(first, first + n) for first, n in zip(firsts, lengths, strict=True)])
 
 
-def _bank_indices(bank: ArrayLike, n_windows: int) -> NDArray[np.int64]:
-    indices = np.asarray(bank)
-    if indices.ndim != 1 or (indices.size and not np.issubdtype(indices.dtype, np.integer)):
-        raise ConfigError(
-            f"bank must be one of {', '.join(BANKS)} or a flat array of window indices, got an array of "
-            f"{indices.dtype} with shape {indices.shape}. For a mask, pass np.flatnonzero(mask)."
-        )
-    indices = indices.astype(np.int64)
-    outside = indices[(indices < 0) | (indices >= n_windows)]
-    if len(outside):
-        raise ConfigError(
-            f"bank names window {outside[0]}, but the series has windows 0 to {n_windows - 1}. "
-            "Index windows by their place in the series at this window_length and stride."
-        )
-    return indices
-
-
 def _feature_rows(features: ArrayLike, n_windows: int) -> NDArray[np.float64]:
     rows = np.asarray(features)
     if rows.ndim != 2 or rows.shape[0] != n_windows or rows.shape[1] == 0:
@@ -332,16 +283,6 @@ def _feature_rows(features: ArrayLike, n_windows: int) -> NDArray[np.float64]:
             f"({n_windows}, d), one vector a window at this window_length and stride."
         )
     return np.ascontiguousarray(rows, dtype=np.float64)
-
-
-def _refuse_overflow(shape: tuple[int, ...], n_windows: int, n_neighbors: int) -> None:
-    """Refuse a search that does not fit into memory before it begins."""
-    n_bytes = n_windows * (16 * n_neighbors + _BYTES_A_WINDOW) + shape[0] * shape[1] * _BYTES_A_SAMPLE
-    refuse_too_large(
-        n_bytes,
-        f"retrieval of {n_windows:,} windows with {n_neighbors} neighbors each",
-        "Take a coarser stride, fewer neighbors, or a part of the series.",
-    )
 
 
 _SAMPLES_AT_ONCE = 2**24  # of the series that are sent to a GPU together: about 1 GB of host memory
@@ -394,7 +335,8 @@ def _on_cpu(tasks: list[Task], report: Callable[[float], None]) -> list[Retrieva
     for which, (samples, settings) in enumerate(tasks):
         # One thread would still be busy with such a series when the others are through.
         if len(tasks) == 1 or costs[which] * torch.get_num_threads() > total:
-            found[which] = retrieve(samples, **settings, on_progress=partial(report_part, costs[which]))
+            planned, on_progress = plan_search(samples, **settings), partial(report_part, costs[which])
+            found[which] = planned.result(*nearest_on_cpu(planned.search, on_progress=on_progress))
             done += costs[which]
 
     def on_one_thread(which: int) -> Retrieval | PlannedSearch:

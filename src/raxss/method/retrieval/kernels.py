@@ -142,7 +142,7 @@ def first_eligible(
         column, end = _closer(bank, query, reach + 1)
         first, last = _closer(bank, query, gap)
         for rank in range(similarity.shape[1]):
-            if column == first:
+            if first <= column < last:
                 column = last
             if column >= end:
                 break

@@ -39,11 +39,6 @@ _SLOWER = "The slower torch path takes its place, with the same lists."
 _log = logging.getLogger("raxss")
 
 
-def nearest_on_torch(search: Search, device: str, *, block_values: int = _BLOCK_VALUES) -> Lists:
-    """Exact lists on a torch device; the same as on the CPU."""
-    return nearest_of_each([search], device, block_values=block_values)[0]
-
-
 def nearest_of_each(
     searches: Sequence[Search], device: str, *, block_values: int = _BLOCK_VALUES
 ) -> list[Lists]:

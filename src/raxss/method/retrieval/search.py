@@ -55,8 +55,7 @@ class Retrieval:
     space
         ``"signal"`` where windows themselves were compared, ``"features"`` where given vectors were.
     bank, bank_size
-        ``"series"``, ``"local"``, ``"sampled"``, or ``"indices"`` where the caller listed windows; and the windows
-        of a local or sampled bank, else 0.
+        ``"series"``, ``"local"`` or ``"sampled"``; and the windows of a local or sampled bank, else 0.
 
     The remaining attributes are the settings used. All arrays are read-only.
     """
@@ -104,11 +103,6 @@ class Retrieval:
     def padded(self) -> NDArray[np.bool_]:
         """``(n_windows,)`` true for the one window of a series shorter than it."""
         return (self.flags & WindowFlag.PADDED) != 0
-
-    @property
-    def any_neighbors(self) -> bool:
-        """Whether any window has a neighbor; if not, weights are uniform."""
-        return bool((self.neighbors >= 0).any())
 
     @property
     def overlaps(self) -> NDArray[np.bool_]:
@@ -200,7 +194,7 @@ def search_signal(
     window_length: int,
     stride: int,
     measure: str,
-    bank: NDArray[np.int64] | None,
+    bank: NDArray[np.int64] | None,  # ascending; None for all windows
     n_neighbors: int,
     exclusion: int,
     spread: int,
@@ -209,11 +203,16 @@ def search_signal(
     """Prepare the windows of a series for comparison with one another."""
     finite = np.isfinite(samples)
     nonfinite = windows_with(np.logical_not(finite).any(axis=0), window_length, stride)
-    scaled, samples, farthest = _scaled(samples, finite)
+    candidates = np.arange(len(nonfinite)) if bank is None else bank
+    # A power of two changes no digits, and squares can then neither overflow nor vanish.
+    scaled = np.where(finite, samples, 0.0)
+    scaled = np.ldexp(scaled, -int(np.frexp(np.abs(scaled).max())[1]))
+    mean = scaled.sum(axis=1, keepdims=True) / np.maximum(finite.sum(axis=1, keepdims=True), 1)
+    samples = np.where(finite, scaled - mean, 0.0)
     means = np.stack([sliding_means(variate, window_length)[::stride] for variate in samples])
     norms = _norms(samples, means, window_length, stride)
-    floor = FLAT_SHARE * farthest * np.sqrt(window_length)
-    flat = shapeless = (norms <= floor[:, np.newaxis]).all(axis=0) & ~nonfinite
+    floor = FLAT_SHARE * np.abs(samples).max(axis=1, keepdims=True) * np.sqrt(window_length)
+    flat = shapeless = (norms <= floor).all(axis=0) & ~nonfinite
     if measure == "cosine":
         samples, means = scaled, np.zeros_like(means)
         norms = _norms(samples, means, window_length, stride)
@@ -228,7 +227,7 @@ def search_signal(
         flat=flat,
         shapeless=shapeless,
         nonfinite=nonfinite,
-        bank=_finite_bank(bank, nonfinite),
+        bank=candidates[~nonfinite[candidates]],
         n_neighbors=n_neighbors,
         gap=exclusion // stride + 1,
         spread_gap=spread // stride + 1,
@@ -261,31 +260,12 @@ def search_features(
     return replace(search, flat=(search.flat | signal.shapeless) & ~search.nonfinite)
 
 
-def _scaled(
-    samples: NDArray[np.float64], finite: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Samples scaled to at most 1; the same less each variate's finite mean; the largest distance from it."""
-    samples = np.where(finite, samples, 0.0)
-    # A power of two changes no digits, and squares can then neither overflow nor vanish.
-    samples = np.ldexp(samples, -int(np.frexp(np.abs(samples).max())[1]))
-    counts = np.maximum(finite.sum(axis=1, keepdims=True), 1)
-    mean = samples.sum(axis=1, keepdims=True) / counts
-    distances = np.where(finite, samples - mean, 0.0)
-    return samples, distances, np.abs(distances).max(axis=1)
-
-
 def _norms(
     samples: NDArray[np.float64], means: NDArray[np.float64], window_length: int, stride: int
 ) -> NDArray[np.float64]:
     """Norm of each centred window of each variate, ``(n_variates, n_windows)``."""
     pairs = zip(samples, means, strict=True)
     return np.stack([window_norms(*pair, window_length, stride) for pair in pairs])
-
-
-def _finite_bank(bank: NDArray[np.int64] | None, nonfinite: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Finite windows of the bank, ascending."""
-    bank = np.arange(len(nonfinite)) if bank is None else np.unique(bank)
-    return bank[~nonfinite[bank]]
 
 
 @compiled

@@ -25,10 +25,6 @@ class Gated(BySupport):
         assert gate is not None, "a weighting that needs a gate is given one"
         return support + gate
 
-    def pool_influence(self, support: Floats, *, seed: int = 0) -> Floats:
-        """The support; steps add the gate."""
-        return support.copy()
-
     def note(self) -> str:
         """A remark that labels enter the weights."""
         return (

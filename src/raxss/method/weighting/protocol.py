@@ -3,13 +3,12 @@
     support (n_windows,), gate (n_windows,) or None -> influence (n_windows,), the logits of Eq. (2)
     influence, temperature                          -> weights (n_windows,), of sum 1
 
-What depends on the weighting in use (training within a minibatch, the inverted control, the weight without
-one neighbour, a learned temperature, the note in the evidence) is a method or attribute of its object; no
-other module compares its name.
+What depends on the weighting in use is a method or attribute of its object; no other module compares its name.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -98,15 +97,32 @@ class SupportLists:
         """``(n_rows,)``."""
         return np.arange(len(self.support))[self.rows]
 
-    @property
+    @functools.cached_property
     def has_list(self) -> NDArray[np.bool_]:
         """``(n_windows,)`` windows with at least one neighbour."""
         return np.array(~np.isnan(self.similarity).all(axis=1), dtype=bool)
 
-    @property
+    @functools.cached_property
     def borrows(self) -> NDArray[np.bool_]:
         """``(n_windows,)`` usable windows without a neighbour, whose support is the mean of the others."""
         return ~np.isnan(self.support) & ~self.has_list & ~self.flat
+
+    def support_without(self, k: int, j: int) -> Floats:
+        """Support ``(n_windows,)`` of all windows without the j-th neighbour of window k, with no substitute.
+
+        Windows without neighbours take the mean support of those that have some (0 where none has); flat ones
+        keep 0.
+        """
+        changed, has_list, borrows = self.support.copy(), self.has_list.copy(), self.borrows.copy()
+        rest = np.delete(self.similarity[k], j)
+        rest = rest[~np.isnan(rest)]
+        if len(rest):
+            changed[k] = rest.sum() / len(rest)  # as retrieval does: equal lists keep equal supports
+        else:
+            has_list[k] = False
+            changed[k], borrows[k] = 0.0, not self.flat[k]
+        changed[borrows] = changed[has_list].mean() if has_list.any() else 0.0
+        return changed
 
 
 class Weighting:
@@ -160,7 +176,8 @@ class Weighting:
 
     def pool_influence(self, support: Floats, *, seed: int = 0) -> Floats:
         """Influence without the gate, as the window pool of training keeps it; steps add the gate."""
-        return self.influence(support, seed=seed)
+        gate = np.zeros_like(support) if self.needs_gate else None
+        return self.influence(support, gate=gate, seed=seed)
 
     def batch_influence(
         self,
@@ -188,41 +205,53 @@ class Weighting:
             return weights
         for row, k in enumerate(lists.row_indices):
             for j in np.flatnonzero(~np.isnan(similarity[row])):
-                changed = support_without(lists.similarity, lists.support, lists.flat, k, j)
-                values = torch.from_numpy(sign * self.influence(changed, gate=lists.gate))
+                changed = self.influence(lists.support_without(k, j), gate=lists.gate)
+                values = torch.from_numpy(sign * changed)
                 weights[row, j] = window_weights(values, temperature=temperature)[k]
         return weights
 
     def note(self) -> str | None:
         """A remark about these weights for the evidence, or None."""
-        return control_note(self) if self.is_control else None
+        if not self.is_control:
+            return None
+        what = "the gate" if self.needs_gate else "support"
+        unexplained = ", and the lists do not explain the weights" if self.needs_generator else ""
+        return (
+            f"weighting {self.name!r} is a control, there to do worse if {what} means anything{unexplained}; this "
+            "is not a prediction to use."
+        )
 
 
-class Inverted(Weighting):
-    """The inverted control of a weighting: minus its influence."""
+class _Control(Weighting):
+    """A control made from the influence of another weighting."""
 
     is_control = True
+    kind: str
 
-    def __init__(self, of: Weighting) -> None:
-        assert of.inverse is not None, "a weighting with an inverse names it"
-        super().__init__(of.inverse, family=of.family, inverse=of.name)
-        self._of = of
-        self.needs_gate, self.needs_generator = of.needs_gate, of.needs_generator
-        self.no_batch, self.no_batch_gradient = of.no_batch, of.no_batch_gradient
-        self.no_learned_temperature = of.no_learned_temperature
+    def __init__(self, of: Weighting, name: str | None, *, inverse: str | None = None) -> None:
+        assert name is not None, "a weighting with this control names it"
+        super().__init__(name, family=of.family, inverse=inverse)
+        self._of, self.needs_gate = of, of.needs_gate
 
     @property
     def origin(self) -> str:
-        """Module and name of the inverted class."""
-        return f"the inverse of {self._of.origin}"
+        """Module and name of the class that it is a control of."""
+        return f"the {self.kind} of {self._of.origin}"
+
+
+class Inverted(_Control):
+    """The inverted control of a weighting: minus its influence."""
+
+    kind = "inverse"
+
+    def __init__(self, of: Weighting) -> None:
+        super().__init__(of, of.inverse, inverse=of.name)
+        self.needs_generator, self.no_learned_temperature = of.needs_generator, of.no_learned_temperature
+        self.no_batch, self.no_batch_gradient = of.no_batch, of.no_batch_gradient
 
     def influence(self, support: Floats, *, gate: Floats | None = None, seed: int = 0) -> Floats:
         """Minus the influence of the inverted weighting."""
         return -self._of.influence(support, gate=gate, seed=seed)
-
-    def pool_influence(self, support: Floats, *, seed: int = 0) -> Floats:
-        """Likewise, without the gate."""
-        return -self._of.pool_influence(support, seed=seed)
 
     def batch_influence(self, support: Tensor, series: Tensor, n_series: int) -> Tensor:
         """Likewise, in a minibatch."""
@@ -239,24 +268,16 @@ class Inverted(Weighting):
         return self._of.leave_one_out(lists, temperature=temperature, sign=-sign)
 
 
-class Shuffled(Weighting):
+class Shuffled(_Control):
     """The shuffled control of a weighting: its influence, permuted within the series."""
 
-    is_control = True
+    kind = "shuffled control"
     needs_generator = True
     no_batch = "whose weights belong to a whole series"
     no_learned_temperature = "under which there is nothing to learn it from"
 
     def __init__(self, of: Weighting) -> None:
-        assert of.shuffled is not None, "a weighting with a shuffled control names it"
-        super().__init__(of.shuffled, family=of.family)
-        self._of = of
-        self.needs_gate = of.needs_gate
-
-    @property
-    def origin(self) -> str:
-        """Module and name of the shuffled class."""
-        return f"the shuffled control of {self._of.origin}"
+        super().__init__(of, of.shuffled)
 
     def influence(self, support: Floats, *, gate: Floats | None = None, seed: int = 0) -> Floats:
         """A permutation of the influence of the usable windows."""
@@ -266,29 +287,14 @@ class Shuffled(Weighting):
         return values
 
 
-def control_note(weighting: Weighting) -> str:
-    """Remark about a control for the evidence."""
-    what = "the gate" if weighting.needs_gate else "support"
-    unexplained = ", and the lists do not explain the weights" if weighting.needs_generator else ""
-    return (
-        f"weighting {weighting.name!r} is a control, there to do worse if {what} means anything{unexplained}; this "
-        "is not a prediction to use."
-    )
-
-
 WEIGHTINGS: dict[str, Weighting] = {}
 """Name -> weighting."""
 
 Kind = TypeVar("Kind", bound=type[Weighting])
 
 
-def register_weighting(
-    name: str, *, inverse: str | None = None, shuffled: str | None = None
-) -> Callable[[Kind], Kind]:
-    """Register a class under a name for the setting ``weighting``, with an inverted and a shuffled control.
-
-    The controls are named ``inverse`` and ``shuffled``, by default ``"<name>-inverse"`` and
-    ``"<name>-shuffled"``.
+def register_weighting(name: str) -> Callable[[Kind], Kind]:
+    """Register a class under a name for the setting ``weighting``, with controls: inverse and shuffled influence.
 
     Examples
     --------
@@ -306,7 +312,7 @@ def register_weighting(
     """
 
     def register(kind: Kind) -> Kind:
-        own = kind(name, inverse=inverse or f"{name}-inverse", shuffled=shuffled or f"{name}-shuffled")
+        own = kind(name, inverse=f"{name}-inverse", shuffled=f"{name}-shuffled")
         add_weightings(own, Inverted(own), Shuffled(own))
         return kind
 
@@ -356,23 +362,3 @@ def influence(
     if gate is None:
         raise ConfigError(f"weighting is {weighting!r}, which needs the gate of each window; pass gate.")
     return chosen.influence(values, gate=np.asarray(gate, dtype=np.float64), seed=seed)
-
-
-def support_without(similarity: Floats, support: Floats, flat: NDArray[np.bool_], k: int, j: int) -> Floats:
-    """Support ``(n_windows,)`` of all windows when the j-th neighbour of window k is left out, with no substitute.
-
-    Windows without neighbours take the mean support of those that have some (0 where none has); flat ones
-    keep 0.
-    """
-    changed = support.copy()
-    has_list = np.array(~np.isnan(similarity).all(axis=1), dtype=bool)
-    borrows = ~np.isnan(support) & ~has_list & ~flat
-    rest = np.delete(similarity[k], j)
-    rest = rest[~np.isnan(rest)]
-    if len(rest):
-        changed[k] = rest.sum() / len(rest)  # as retrieval does: equal lists keep equal supports
-    else:
-        has_list[k] = False
-        changed[k], borrows[k] = 0.0, not flat[k]
-    changed[borrows] = changed[has_list].mean() if has_list.any() else 0.0
-    return changed
