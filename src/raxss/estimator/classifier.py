@@ -264,9 +264,45 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         verbose: int = 0,
         random_state: Any = None,
     ) -> None:
-        parameters = dict(locals())
-        del parameters["self"]
-        self.__dict__.update(parameters)  # stored as given, as scikit-learn expects; `fit` checks them
+        self.backbone = backbone
+        self.backbone_options = backbone_options
+        self.window_length = window_length
+        self.stride = stride
+        self.scaling = scaling
+        self.weighting = weighting
+        self.temperature = temperature
+        self.smoothing = smoothing
+        self.space = space
+        self.measure = measure
+        self.n_neighbors = n_neighbors
+        self.exclusion = exclusion
+        self.spread = spread
+        self.bank = bank
+        self.bank_size = bank_size
+        self.refresh = refresh
+        self.projection = projection
+        self.calibration = calibration
+        self.calibration_level = calibration_level
+        self.conformal_alpha = conformal_alpha
+        self.augmentation = augmentation
+        self.window_loss_weight = window_loss_weight
+        self.series_loss_weight = series_loss_weight
+        self.lr = lr
+        self.start_lr = start_lr
+        self.final_lr = final_lr
+        self.warmup_steps = warmup_steps
+        self.schedule_steps = schedule_steps
+        self.weight_decay = weight_decay
+        self.batch_size = batch_size
+        self.max_epochs = max_epochs
+        self.patience = patience
+        self.validation_fraction = validation_fraction
+        self.precision = precision
+        self.update_batch_norm = update_batch_norm
+        self.device = device
+        self.callbacks = callbacks
+        self.verbose = verbose
+        self.random_state = random_state
 
     # Settings ---------------------------------------------------------------------------------------------
 
