@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import naive
-from raxss.data import training_overlap as module
 from raxss.data.series import Series
 from raxss.data.training_overlap import stretch_keys
 
@@ -36,7 +35,7 @@ def test_keys_are_those_of_the_plain_loops(make, rng):
 def test_pieces_that_are_read_one_after_the_other_give_the_keys_of_the_whole(rng, monkeypatch):
     series = Series(rng.normal(size=6000).cumsum())
     whole = stretch_keys(series)
-    monkeypatch.setattr(module, "CHUNK", 700)
+    monkeypatch.setattr("raxss.data.near_duplicates.CHUNK", 700)
     np.testing.assert_array_equal(stretch_keys(series), whole)
     assert len(whole) > 20
 
