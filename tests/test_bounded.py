@@ -79,18 +79,6 @@ def test_rows_are_those_that_csv_reads(tmp_path, suffix):
     assert n_rows > 2000
 
 
-def test_rows_are_a_sequence(tmp_path):
-    path = tmp_path / "a.tsv"
-    path.write_text("name\tx\n\nG1\t1\nG2\t2\nG3\t3\n")
-    rows = read_table(path).rows
-    assert rows[0] == (3, {"name": "G1", "x": "1"})
-    assert rows[-1] == (5, {"name": "G3", "x": "3"})
-    assert rows[1:] == tuple(rows)[1:]
-    assert repr(rows) == repr(tuple(rows))
-    with pytest.raises(IndexError):
-        rows[3]
-
-
 @pytest.mark.parametrize(
     ("limit", "value", "content", "message"),
     [
