@@ -12,7 +12,6 @@ from make_bids import CANARIES, make_bids
 from raxss.data.labels import (
     ClinicalRow,
     labels_of_run,
-    labels_of_status,
     match_subjects,
     read_clinical_sheet,
     read_events,
@@ -238,41 +237,34 @@ def test_ids_that_differ_by_zeros_alone_are_refused_by_name():
 
 
 @pytest.mark.parametrize(
-    ("cells", "soz", "resect"),
+    ("column", "texts", "soz", "resect"),
     [
-        ({"status_description": "soz"}, "soz", None),
-        ({"status_description": "resect"}, None, "resect"),
-        ({"status_description": "soz,resect"}, "soz", "resect"),
-        ({"status_description": "resect, soz"}, "soz", "resect"),
-        ({"status_description": "Resected SOZ"}, "soz", "resect"),
-        ({"status_description": "not soz"}, None, None),
-        ({"status_description": "soz, soz?"}, None, None),
-        ({"status_description": "excel-file-labeled"}, None, None),
-        ({"soz": "1", "resect": "0"}, "soz", "other"),
-        ({"soz": "False", "status_description": "soz"}, "other", None),
-        ({"soz": "", "resect": "perhaps"}, None, None),
-    ],
-)
-def test_channels_tsv_may_carry_labels_itself(cells, soz, resect):
-    assert labels_of_status(cells, label="soz") == soz
-    assert labels_of_status(cells, label="resect") == resect
-
-
-@pytest.mark.parametrize(
-    ("column", "texts", "labels"),
-    [
-        ("soz", ["1", "", "0", "perhaps"], ["soz", None, "other", None]),
-        ("soz", ["0", "", "0"], [None, None, None]),
+        ("soz", ["1", "", "0", "perhaps", "False"], "soz - other - other", "- - - - -"),
+        ("soz", ["0", "", "0"], "- - -", "- - -"),  # no channel is marked
         (
             "status_description",
-            ["soz", "", "resect", "soz?", "not soz", "seizure onset"],
-            ["soz", "other", "other", None, None, None],
+            ["soz", "", "resect", "soz, resect", "Resected SOZ", "excel-file-labeled"],
+            "soz other other soz soz other",
+            "other other resect resect resect other",
         ),
-        ("status_description", ["", "resect", "soz?"], [None, None, None]),
+        (
+            "status_description",
+            ["soz,resect", "soz?", "not soz", "seizure onset", "soz, soz?", "not resected", "ablated"],
+            "soz - - - - other other",
+            "resect other other other other - -",
+        ),
+        ("status_description", ["", "resect", "soz?"], "- - -", "other resect other"),
     ],
 )
-def test_a_channel_is_other_only_beside_a_mark_and_only_if_that_is_certain(column, texts, labels):
-    assert labels_of_run([{column: text} for text in texts]) == labels
+def test_channels_tsv_may_carry_labels_and_a_channel_is_other_only_beside_a_mark(column, texts, soz, resect):
+    for label, labels in (("soz", soz), ("resect", resect)):
+        found = labels_of_run([{column: text} for text in texts], label=label)
+        assert [item or "-" for item in found] == labels.split()
+
+
+def test_a_column_of_its_own_counts_before_a_description():
+    rows = [{"soz": "1"}, {"soz": "False", "status_description": "soz"}]
+    assert labels_of_run(rows) == ["soz", "other"]
 
 
 def write_table(path: Path, *lines: str) -> Path:
