@@ -2,18 +2,13 @@
 
     series, parts (n_series,) -> list of NearDuplicate: identical values, a common stretch, or the whole course
 
-Names and ids can change on the way from a recording to a collection. Three searches, each from cheap features to a
-comparison of the samples themselves:
-
 - *identical*: the same values, by hash; whether stored as integers, float32 or float64.
 - *stretch*: the same samples over a second or so, scaled, shifted, negated or with a little noise. Features
   are shapes around anchors, which are local maxima of the signal, so that a crop has the same ones.
 - *resampled*: the same course at another rate, pooled or resampled. Features are means over 64 equal bins.
 
-Signals that would be alike by chance are left out, unless identical: see `_is_distinctive`.
 Neighbouring channels of one recording are not copies, although they correlate with up to .999: in differences
 they do not, and what is left when one is taken from the other is no white noise.
-Next: leakage.py searches the parts of a split.
 """
 
 from __future__ import annotations

@@ -3,13 +3,10 @@
     fit:     series, which of them are for validation -> digests of whole series and keys of stretches, kept
     predict: series -> "training", "validation", "training or validation", "in part", "no" or "unknown"
 
-The score of a series that a model was fitted on shows what the model remembers, not how it does on new recordings.
 The comparison is by content: names, files and formats do not matter. Digests are of the prepared samples as
 float32, so a recording is recognised when it is prepared as the training data were. A crop, a longer recording, or
-a copy in other units shares stretches (`stretch_keys`). A copy that was filtered, resampled or
-re-referenced, or whose pooling begins at another sample, is not recognised; `raxss audit-split` finds more kinds of
-copies, where both recordings are at hand. Next: uncertainty/summary.py has the state of each scored series;
-explain/ marks it.
+a copy in other units shares stretches (`stretch_keys`). A copy that was filtered, resampled or re-referenced is not
+recognised; `raxss audit-split` finds more kinds of copies, where both recordings are at hand.
 """
 
 from __future__ import annotations

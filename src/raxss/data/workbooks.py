@@ -4,8 +4,7 @@
 
 An .xlsx is a zip archive of XML, and one of a few kilobytes can unpack to anything: numbers of parts, bytes, XML
 tags, cells and letters are limited, and each part is unpacked piece by piece before openpyxl sees it, because the
-directory of an archive may state other sizes than its parts have. Formulas are not computed, links not followed.
-Next: labels.py finds contacts and labels in these tables.
+directory of an archive may state other sizes than its parts have.
 """
 
 from __future__ import annotations
