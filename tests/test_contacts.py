@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from make_bids import SHORTHANDS
 from raxss.data.contacts import electrode_of, is_contact, label_channels, looks_like_contacts, parse_contacts
 
 
@@ -171,14 +170,6 @@ def test_the_rest_is_other_only_where_a_cell_is_understood(cell, soz, understood
     assert ("other" in labels) == understood
     assert understood == (None not in labels)
     assert understood or unmatched
-
-
-@pytest.mark.parametrize(("shorthand", "contacts"), SHORTHANDS.items())
-def test_the_generator_and_the_parser_agree_on_shorthand(shorthand, contacts):
-    channels = [f"{shaft}{number}" for shaft in ("ATT", "AD", "G") for number in (1, 2, 3)]
-    labels, unmatched = label_channels(channels, parse_contacts(shorthand))
-    assert {name for name, label in zip(channels, labels, strict=True) if label == "soz"} == set(contacts)
-    assert not unmatched
 
 
 def test_only_what_can_be_no_more_than_contacts_may_be_quoted():

@@ -469,37 +469,3 @@ def test_processes_that_compile_at_once_leave_whole_entries(folder):
     assert len(entries(folder)) == 4
     for entry in entries(folder):
         assert kernel_cache._read(entry) is not None
-
-
-PREDICT = """
-    import hashlib, sys
-    from raxss import RAxSSClassifier
-    from raxss.data.datasets import load_synthetic
-    model = RAxSSClassifier.from_pretrained(sys.argv[1], device="cpu")
-    print(model.predict_proba(load_synthetic(8)).tobytes().hex())
-"""
-
-
-@pytest.mark.slow
-def test_predictions_are_the_same_whatever_happens_to_the_entries(folder, tmp_path):
-    """With the real kernels: all entries damaged in each way, in turn."""
-    from raxss import RAxSSClassifier
-    from raxss.data.datasets import load_synthetic
-
-    model = RAxSSClassifier(window_length=128, stride=64, max_epochs=1, random_state=0, device="cpu")
-    model.fit(load_synthetic(8)).save_pretrained(tmp_path / "model")
-    for entry in entries(folder):
-        entry.unlink()  # also of kernels that fitting alone uses
-
-    def predicted():
-        command = [sys.executable, "-c", textwrap.dedent(PREDICT), tmp_path / "model"]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-    expected = predicted()
-    assert len(entries(folder)) > 3
-    assert predicted() == expected
-    for damage in ("empty", "cut", "flipped bits", "zeros"):
-        for entry in entries(folder):
-            DAMAGES[damage](entry)
-        assert predicted() == expected
-        assert all(kernel_cache._read(entry) is not None for entry in entries(folder))
