@@ -11,8 +11,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from corpus.arrays import header
-from plain_files import SAMPLES, manifest, write_plain, write_record
-from raxss.data.files import read_inputs, read_manifest, read_recording, read_series
+from plain_files import SAMPLES, manifest, read_series, write_plain, write_record
+from raxss.data.files import read_inputs, read_manifest
 from raxss.data.formats.opening import open_recording
 from raxss.errors import RecordingError
 
@@ -38,9 +38,9 @@ def npy_bytes(array):
 
 @pytest.mark.parametrize("name", ["a.npz", "b.npy", "c.csv"])
 def test_every_format_gives_the_same_variates_by_time(folder, name):
-    series = read_series(folder / name, label="x", group="p")
+    series = read_series(folder / name)
     assert_array_equal(series.samples, SAMPLES)
-    assert (series.name, series.label, series.group) == (name[0], "x", "p")
+    assert series.name == name[0]
     assert series.samples.flags.c_contiguous
 
 
@@ -124,12 +124,11 @@ def test_a_missing_file_a_folder_and_an_unknown_type_are_refused_without_the_mac
 def test_a_path_that_cannot_be_looked_at_is_named_in_short(folder):
     long = "n" * 300
     for name in (long, f"{long}.npz", f"{long}.hea", f"{long}.csv"):
-        for read in (read_series, lambda path: read_inputs([path])):
-            with pytest.raises(
-                RecordingError, match=r"recording 'n{40}\.\.\..*cannot be read \(file name too long"
-            ) as caught:
-                read(folder / name)
-            assert len(str(caught.value)) < 350
+        with pytest.raises(
+            RecordingError, match=r"recording 'n{40}\.\.\..*cannot be read \(file name too long"
+        ) as caught:
+            read_inputs([folder / name])
+        assert len(str(caught.value)) < 350
     with pytest.raises(
         RecordingError, match=r"manifest 'all\.csv', line 3: recording 'n{40}\.\.\..*file name too long"
     ):
@@ -192,7 +191,7 @@ def zeros_in_few_bytes(path):
     np.savez_compressed(path, samples=np.zeros(10_000_000, "i1"), rate=250.0)
 
 
-@pytest.mark.parametrize("read", ["series", "recording", "inputs", "manifest"])
+@pytest.mark.parametrize("read", ["inputs", "manifest"])
 @pytest.mark.parametrize(
     ("name", "write", "code"),
     [
@@ -209,14 +208,9 @@ def test_what_check_refuses_nothing_reads(folder, read, name, write, code):
     inside = folder / "inside"
     inside.mkdir()
     write(inside / name)
-    readers = {
-        "series": read_series,
-        "recording": read_recording,
-        "inputs": lambda path: read_inputs([path]),
-        "manifest": lambda path: read_manifest(manifest(folder, f"path,label\ninside/{name},x\n")),
-    }
+    listed = manifest(folder, f"path,label\ninside/{name},x\n")
     with pytest.raises(RecordingError, match=rf"recording '{name}' was not opened: \[{code}\]"):
-        readers[read](inside / name)
+        read_inputs([inside / name]) if read == "inputs" else read_manifest(listed)
 
 
 def test_of_integers_only_what_is_asked_for_becomes_floats(tmp_path):

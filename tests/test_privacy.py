@@ -37,14 +37,14 @@ for arguments in json.loads(sys.stdin.read()):
         print("exit", 1 if isinstance(end.code, str) else end.code or 0, flush=True)
     try:  # and as a user of Python sees an error
         if arguments[0] == "predict":
-            from raxss.data.files import read_recording
-            read_recording(arguments[2])
+            from raxss.data.files import read_inputs
+            read_inputs([arguments[2]])
     except Exception:
         traceback.print_exc()
 from raxss import RAxSSClassifier
 from raxss.explain import mne_annotations
-from raxss.data.files import read_recording
-evidence = RAxSSClassifier.from_pretrained("out/model", device="cpu").explain(list(read_recording("rec/r0.edf")))
+from raxss.data.files import read_inputs
+evidence = RAxSSClassifier.from_pretrained("out/model", device="cpu").explain(list(read_inputs(["rec/r0.edf"])))
 mne_annotations(evidence).save("out/marks.csv")
 """
 BREAKS = """
