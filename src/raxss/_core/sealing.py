@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -68,7 +69,7 @@ GIVE_FOLDER = "Give the folder that `raxss fit` or save_pretrained wrote."
 
 
 @contextmanager
-def open_plain(path: Path, label: str, *, most: int, advice: str = COPY_AGAIN) -> Iterator[BinaryIO]:
+def open_plain(path: Path, label: str, *, most: int, advice: str = COPY_AGAIN) -> Iterator[BufferedReader]:
     """Open a regular file of at most ``most`` bytes; links, pipes and folders are refused."""
     flags = os.O_RDONLY
     for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY", "O_CLOEXEC"):  # some systems lack some of them
