@@ -93,13 +93,6 @@ def test_whoever_uses_an_old_name_is_told_at_the_own_line(call):
     assert {item.filename for item in caught} == {__file__}
 
 
-def test_a_study_under_old_names_is_the_same_study():
-    new = Study.from_toml(STUDY_TEXT.replace("textures", "ppv")).compared()["mine"]
-    with pytest.warns(DeprecationWarning, match="'textures' is called 'ppv'"):
-        old = Study.from_toml(STUDY_TEXT).compared()["mine"]
-    assert (old.settings, old.description) == (new.settings, new.description)
-
-
 def test_the_command_line_reports_an_old_name_once(tmp_path):
     (tmp_path / "study.toml").write_text(STUDY_TEXT)
     command = [sys.executable, "-m", "raxss", "table", tmp_path / "study.toml", "--out", tmp_path / "out"]
