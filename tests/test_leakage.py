@@ -1,5 +1,6 @@
 """The leakage audit finds every planted leak, and no leak in clean splits."""
 
+import re
 from dataclasses import replace
 from functools import cache
 
@@ -12,7 +13,7 @@ from raxss.data.leakage import audit_split
 from raxss.data.near_duplicates import find_near_duplicates
 from raxss.data.prepare.preprocessing import Scaling
 from raxss.data.series import Series, SeriesCollection
-from raxss.data.splits import Split, folds, leave_one_out, split_series
+from raxss.data.splits import folds, leave_one_out, split_series
 from raxss.errors import DataError, VariateMismatchError
 
 CENTRES = ("pt", "jh", "ummc", "umf")
@@ -299,20 +300,6 @@ def test_statistics_are_not_compared_where_each_series_is_scaled_alone():
         assert not [code for code in codes_of(audit) if code.startswith("statistics")]
 
 
-@pytest.mark.parametrize("kind", ["training_names", "training_digests"])
-def test_test_series_among_those_a_model_has_seen_are_caught(kind):
-    collection, split = split_of(hospital(), seed=2)
-    attribute = {"training_names": "name", "training_digests": "digest"}[kind]
-    seen = [getattr(item, attribute) for item in parts_of(collection, split, "train")]
-    assert audit_split(collection, split, **{kind: seen}).clean
-    stolen = collection[int(split.test[5])]
-    seen[0] = getattr(stolen, attribute)  # as many as before
-    ((code, message),) = leaks_of(audit_split(collection, split, **{kind: seen})).items()
-    assert code == "training-saw-test"
-    assert message.startswith("1 series of the test part are among")
-    assert repr(stolen.name) in message
-
-
 def test_a_message_names_ten_and_counts_the_rest():
     series = list(hospital())
     split = split_series(SeriesCollection(series), seed=1)
@@ -497,20 +484,5 @@ def test_one_recording_stored_as_two_runs_is_a_note_on_one_side_and_a_leak_acros
     assert together.clean
     assert codes_of(together) == ["same-part-duplicates"]
     assert "20 times" in together.findings[0].message
-    leaks = leaks_of(audit_split(collection, runs_apart(collection)))
-    assert leaks["identical-samples"].startswith("10 times")
-    assert "'jh0 run-1 (train) = jh0 run-2 (test)'" in leaks["identical-samples"]
-
-
-def runs_apart(collection):
-    """The second run of every other patient is tested, the rest trained on."""
-    tested = [k % 4 == 1 for k in range(len(collection))]
-    return Split(
-        train=np.flatnonzero(~np.array(tested)),
-        validation=np.zeros(0, dtype=np.int64),
-        test=np.flatnonzero(tested),
-        by="recording",
-        leaky=True,
-        seed=0,
-        fractions=(0.75, 0.0, 0.25),
-    )
+    leaks = leaks_of(audit_split(*split_of(collection, by="recording", seed=1)))
+    assert re.search(r"'(jh\d+) run-\d \(train\) = \1 run-\d \(test\)'", leaks["identical-samples"])

@@ -24,6 +24,7 @@ from raxss._core import outputs
 from raxss._core.atomic import reserved_output, whole_file, whole_files, whole_folder
 from raxss._core.outputs import output_lock
 from raxss.errors import OutputError, OutputInUseError
+from test_atomic import names
 
 needs_locks = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such locks")
 
@@ -34,10 +35,6 @@ HOLD = """
         print("ready", flush=True)
         sys.stdin.readline()
 """
-
-
-def names(folder):
-    return sorted(file.name for file in folder.iterdir())
 
 
 def take(path):

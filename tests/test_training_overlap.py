@@ -8,11 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 from pages import assert_quiet, rows
 from raxss import RAxSSClassifier, Series
-from raxss.cli import app
 from raxss.data.bids import read_bids
 from raxss.data.prepare.preprocessing import Preparation
 from raxss.data.series import SeriesCollection
@@ -30,12 +28,13 @@ from raxss.data.training_overlap import (
     kept_of_training,
     summary_of,
 )
-from raxss.errors import DataError, ModelError, RAxSSError
+from raxss.errors import DataError, ModelError
 from raxss.explain import Report, SeriesEvidence, mne_annotations
 from raxss.explain.evidence import safe_name
 from raxss.explain.export.report import page as page_module
 from raxss.explain.export.report.verifying import verify_report
 from test_derivatives import errors_of
+from test_split_commands import raxss as run_command
 
 NAMES = [f"A{number}" for number in range(1, 11)]
 TRUTH = [TRAINING] * 4 + [VALIDATION] + [NO] * 5  # the model was fitted on channels 1 to 5
@@ -44,11 +43,7 @@ MODEL = {"window_length": 64, "stride": 32, "max_epochs": 1, "random_state": 0, 
 
 
 def raxss(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if isinstance(result.exception, RAxSSError):
-        return result.exception
-    assert result.exit_code == code, result.output + repr(result.exception)
-    return " ".join(result.output.split())
+    return " ".join(run_command(*arguments, code=code).split())
 
 
 @pytest.fixture(scope="module")
@@ -437,9 +432,9 @@ def test_reports_of_an_earlier_version_are_still_verified(
     block = page_module._block(contents)
     page = earlier[0] + page_module._opening(block) + block + earlier[1]
     (tmp_path / "r.html").write_bytes(page)
-    assert "made by another version" in str(raxss(*verify))
+    assert "made by another version" in raxss(*verify, code=1)
     known = page_module.hashlib.sha256(b"\0".join(earlier)).hexdigest()
     monkeypatch.setitem(page_module.EARLIER_SHELLS, known, ("seen_in_training",))
     assert "values are the same" in raxss(*verify)
     (tmp_path / "r.html").write_bytes(page.replace(b"--ink-of-then", b"--ink-of-them"))
-    assert "made by another version" in str(raxss(*verify))
+    assert "made by another version" in raxss(*verify, code=1)
