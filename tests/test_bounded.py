@@ -238,10 +238,11 @@ def test_parquet_is_read_as_pandas_reads_it(tmp_path, monkeypatch, how):
         }
     )
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=1_000, **how)
-    pq.write_table(table.slice(0, 0), tmp_path / "b.parquet")
+    empty = table.slice(0, 0).drop_columns("category")
+    pq.write_table(empty, tmp_path / "b.parquet")
     for large in (storage.LARGE_TABLE, 0):  # read column by column from so many bytes on
         monkeypatch.setattr(storage, "LARGE_TABLE", large)
-        for name, expected in (("a.parquet", table), ("b.parquet", table.slice(0, 0))):
+        for name, expected in (("a.parquet", table), ("b.parquet", empty)):
             pd.testing.assert_frame_equal(storage.read_parquet(tmp_path / name), expected.to_pandas())
 
 
