@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from raxss.data.files import read_inputs
+
 SAMPLES = np.arange(12.0).reshape(2, 6)
 
 
@@ -21,6 +23,12 @@ def write_record(folder):
     options = {"fmt": ["16"] * 2, "adc_gain": [1000] * 2, "baseline": [0, 0], "write_dir": str(folder)}
     wfdb.wrsamp("rec", 250, ["mV", "mV"], ["I", "II"], SAMPLES.T / 10, **options)
     return folder / "rec"
+
+
+def read_series(path, **options):
+    """The one series of a recording that is read as a whole, or of which a channel is given."""
+    (series,) = read_inputs([path], **options)
+    return series
 
 
 def manifest(folder, text, name="all.csv"):

@@ -12,7 +12,7 @@ import pytest
 from corpus import bids as tree
 from corpus.edf import File, Signal
 from raxss.data.bids import plan_bids
-from raxss.data.files import read_recording
+from raxss.data.files import read_inputs
 from raxss.data.inspection.bids import inspect_bids_root
 from raxss.data.inspection.front import inspect_paths
 from raxss.errors import RAxSSWarning, RecordingError
@@ -145,7 +145,7 @@ def test_what_makes_signal_or_scale_uncertain_stops_reading_too(tmp_path, row):
     assert len(plan) == 0
     assert any(f"[{row.code}]" in item for item in plan.refused), plan.refused
     with pytest.raises(RecordingError, match=rf"\[{row.code}\]"):
-        read_recording(root / tree.SIGNAL)
+        read_inputs([root / tree.SIGNAL])
 
 
 @pytest.mark.parametrize("name", ["json SamplingFrequency", "json RecordingDuration", "json count of a type"])
@@ -156,7 +156,7 @@ def test_what_the_header_settles_is_read_and_told(tmp_path, name):
         all(text in item for text in row.says) for item in plan_bids(root, only_labelled=False).unmatched
     )
     with pytest.warns(RAxSSWarning, match="disagree") as caught:
-        assert len(read_recording(root / tree.SIGNAL)) == 3
+        assert len(read_inputs([root / tree.SIGNAL])) == 3
     assert all(text in str(caught[0].message) for text in row.says)
 
 
@@ -164,7 +164,7 @@ def test_files_that_agree_are_read_without_a_word(tmp_path):
     root = root_of(tmp_path, {})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert len(read_recording(root / tree.SIGNAL)) == 3
+        assert len(read_inputs([root / tree.SIGNAL])) == 3
     assert not [item for item in plan_bids(root, only_labelled=False).unmatched if "disagree" in item]
 
 

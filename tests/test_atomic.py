@@ -75,27 +75,15 @@ def test_files_that_belong_together_appear_together_wherever_a_run_is_killed(tmp
 # One file -----------------------------------------------------------------------------------------------------
 
 
-def test_a_file_is_written_with_its_folders_and_nothing_beside_it(tmp_path):
-    storage.write_text(tmp_path / "a" / "b" / "text.txt", "größer")
-    assert names(tmp_path / "a" / "b") == ["text.txt"]
-    assert (tmp_path / "a" / "b" / "text.txt").read_bytes() == "größer".encode()
-
-
-def test_readers_see_the_old_file_until_the_block_ends(tmp_path):
-    path = tmp_path / "result.json"
-    path.write_text("old")
+def test_readers_see_the_old_file_until_the_block_ends_and_nothing_beside_it(tmp_path):
+    path = tmp_path / "a" / "b" / "result.json"
+    storage.write_text(path, "größer")
     with storage.whole_file(path) as temporary:
         temporary.write_text("new")
-        assert path.read_text() == "old"
+        assert path.read_bytes() == "größer".encode()
         assert temporary.parent == path.parent  # another folder may be another disk, where renaming copies
     assert path.read_text() == "new"
-
-
-def test_a_file_cannot_take_the_place_of_a_folder(tmp_path):
-    (tmp_path / "taken").mkdir()
-    with pytest.raises(OutputError, match="'taken'"):
-        storage.write_text(tmp_path / "taken", "text")
-    assert names(tmp_path) == ["taken"]
+    assert names(path.parent) == ["result.json"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits on file sizes are POSIX")
@@ -129,14 +117,18 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_a_place_below_a_file_is_refused_by_name(tmp_path, writer):
+def test_a_place_below_a_file_or_of_a_folder_is_refused_by_name(tmp_path, writer):
     (tmp_path / "a file").write_text("in the way")
     with pytest.raises(OutputError, match=r"'a file'.*not a folder"):
         WRITERS[writer](tmp_path / "a file" / "out")
     with pytest.raises(OutputError, match=r"'deeper'.*a file.*Not a directory"):
         WRITERS[writer](tmp_path / "a file" / "deeper" / "out")
     assert (tmp_path / "a file").read_text() == "in the way"
-    assert names(tmp_path) == ["a file"]
+    storage.check_writable(tmp_path / "out.json")  # leaves nothing
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(OutputError, match="'taken'"):
+        storage.write_text(tmp_path / "taken", "text")
+    assert names(tmp_path) == ["a file", "taken"]
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system that nobody can write")
@@ -148,11 +140,6 @@ def test_an_unwritable_folder_is_refused_by_name(writer):
     assert caught.value.errno in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
-def test_checking_a_place_leaves_nothing_in_it(tmp_path):
-    storage.check_writable(tmp_path / "out.json")
-    assert names(tmp_path) == []
-
-
 # One folder ---------------------------------------------------------------------------------------------------
 
 
@@ -162,25 +149,15 @@ def fill(path, content, **options):
         (place / "inner" / "a.txt").write_text(content)
 
 
-def test_a_folder_appears_whole_and_readable_by_others(tmp_path):
+def test_a_folder_appears_whole_and_is_left_as_it_is_by_others(tmp_path):
+    (tmp_path / "deep" / "model").mkdir(parents=True)  # an empty folder is no obstacle
     fill(tmp_path / "deep" / "model", "one")
+    with pytest.raises(OutputError, match=r"'model' exists already.*--overwrite"):
+        fill(tmp_path / "deep" / "model", "two")
     assert names(tmp_path / "deep") == ["model"]
+    assert names(tmp_path / "deep" / "model") == [".raxss", "inner"]
     assert (tmp_path / "deep" / "model" / "inner" / "a.txt").read_text() == "one"
     assert (tmp_path / "deep" / "model").stat().st_mode & 0o777 == 0o755
-
-
-def test_an_existing_folder_is_refused_and_left_as_it_is(tmp_path):
-    fill(tmp_path / "model", "one")
-    with pytest.raises(OutputError, match=r"'model' exists already.*--overwrite"):
-        fill(tmp_path / "model", "two")
-    assert (tmp_path / "model" / "inner" / "a.txt").read_text() == "one"
-    assert names(tmp_path) == ["model"]
-
-
-def test_an_empty_folder_is_no_obstacle(tmp_path):
-    (tmp_path / "model").mkdir()
-    fill(tmp_path / "model", "one")
-    assert names(tmp_path / "model") == [".raxss", "inner"]
 
 
 @pytest.mark.parametrize("can_exchange", [True, False])
@@ -227,35 +204,17 @@ def test_a_block_that_fails_leaves_the_old_content_and_no_partial(tmp_path, erro
 
 
 def test_json_has_null_where_a_number_is_not_finite(tmp_path):
-    value = {
-        "nan": float("nan"),
-        "inside": [np.inf, (1, -np.inf)],
-        "array": np.array([[1.5, np.nan]]),
-        "number": np.float32(0.5),
-        "count": np.int64(3),
-        "flag": np.bool_(True),
-        "name": "ü",
-        7: None,
-    }
+    value = {"inside": [np.inf, (1, -np.inf)], "array": np.array([[1.5, np.nan]]), "number": np.float32(0.5)}
+    value |= {"count": np.int64(3), "flag": np.bool_(True), "name": "ü", 7: None}
     storage.write_json(tmp_path / "a.json", value)
     text = (tmp_path / "a.json").read_text("utf-8")
     assert "ü" in text
-    assert json.loads(text, parse_constant=lambda name: pytest.fail(f"JSON holds {name}")) == {
-        "nan": None,
-        "inside": [None, [1, None]],
-        "array": [[1.5, None]],
-        "number": 0.5,
-        "count": 3,
-        "flag": True,
-        "name": "ü",
-        "7": None,
-    }
-
-
-def test_a_value_that_is_no_json_leaves_no_file(tmp_path):
+    plain = {"inside": [None, [1, None]], "array": [[1.5, None]], "number": 0.5}
+    plain |= {"count": 3, "flag": True, "name": "ü", "7": None}
+    assert json.loads(text, parse_constant=lambda name: pytest.fail(f"JSON holds {name}")) == plain
     with pytest.raises(TypeError, match="Path"):
-        storage.write_json(tmp_path / "a.json", {"path": tmp_path})
-    assert names(tmp_path) == []
+        storage.write_json(tmp_path / "b.json", {"path": tmp_path})
+    assert names(tmp_path) == ["a.json"]
 
 
 KILLED = """

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from plain_files import SAMPLES, manifest, write_plain, write_record
-from raxss.data.files import read_inputs, read_manifest, read_recording, read_series
+from plain_files import SAMPLES, manifest, read_series, write_plain, write_record
+from raxss.data.files import read_inputs, read_manifest
 from raxss.errors import EmptyDataError, LabelError, RecordingError
 
 
@@ -158,23 +158,24 @@ def edf(folder):
 
 def test_a_recording_gives_one_series_a_channel(edf):
     path, samples = edf
-    series = read_recording(path, label="x", group="p")
+    series = read_inputs([path])
     assert series.names == ["night:C3", "night:Cz#1", "night:Cz#2"]
     channels = ("C3", "Cz#1", "Cz#2")
     assert [item.origin for item in series] == [{"recording": "night", "channel": name} for name in channels]
-    assert [(item.rate, item.label, item.group) for item in series] == [(100, "x", "p")] * 3
+    assert {item.rate for item in series} == {100}
     assert_allclose(np.vstack([item.samples for item in series]), samples, atol=18 / 65535)
-    assert read_recording(path, channels=["2", "C3", 1]).names == ["night:Cz#2", "night:C3", "night:Cz#1"]
-
-
-def test_of_many_channels_one_must_be_named_for_one_series(edf):
-    path, samples = edf
-    series = read_series(path, channel="C3", label="x")
-    assert (series.name, series.label, series.rate) == ("night:C3", "x", 100)
-    assert_allclose(series.samples, samples[:1], atol=18 / 65535)
-    assert read_series(path, channel=2, name="mine").name == "mine"
-    with pytest.raises(RecordingError, match=r"'night\.edf' has 3 channels, each of which.*read_recording"):
-        read_series(path)
+    names = [read_series(path, channel=channel).name for channel in ("2", "C3", 1)]
+    assert names == ["night:Cz#2", "night:C3", "night:Cz#1"]
+    assert_allclose(read_series(path, channel="C3").samples, samples[:1], atol=18 / 65535)
+    with pytest.raises(RecordingError, match=r"'night\.edf' says 100 Hz itself, and 50 Hz was asked"):
+        read_series(path, channel=0, rate=50)
+    for channel, message in {
+        "Cz": r"'night\.edf' has 2 channels named 'Cz'; give the position",
+        "C4": r"'night\.edf' has no channel 'C4'\. Known: C3, Cz, Cz\. A position from 0 to 2",
+        3: "3 channels, so there is none at position 3",
+    }.items():
+        with pytest.raises(RecordingError, match=message):
+            read_series(path, channel=channel)
 
 
 def test_a_manifest_names_channels_of_recordings(edf):

@@ -8,6 +8,8 @@ from raxss._core.progress import ProgressBar, progress_bar, share_bar
 def test_nothing_is_drawn_where_stderr_is_no_terminal(capsys):
     with progress_bar(unit="series") as bar:
         assert list(bar.track([1, 2, 3], description="predicting")) == [1, 2, 3]
+    with share_bar("predicting", 1000, unit="windows") as on_progress:
+        assert on_progress is None
     assert capsys.readouterr() == ("", "")
 
 
@@ -39,9 +41,3 @@ def test_a_share_is_drawn_as_so_many_of_all_on_a_terminal(monkeypatch, capsys):
         on_progress(0.25)
         on_progress(0.9996)
     assert "1000/1000" in capsys.readouterr().err
-
-
-def test_there_is_no_callback_where_nothing_is_drawn(capsys):
-    with share_bar("predicting", 1000, unit="windows") as on_progress:
-        assert on_progress is None
-    assert capsys.readouterr() == ("", "")

@@ -8,7 +8,7 @@ import pytest
 
 from make_bids import BAD, CHANNELS, OTHER_TYPE, make_bids
 from raxss.data.bids import plan_bids
-from raxss.data.files import read_inputs, read_recording, read_series
+from raxss.data.files import read_inputs
 from raxss.data.names import canonical
 from raxss.errors import RAxSSWarning, RecordingError
 
@@ -39,7 +39,7 @@ def test_a_single_file_has_the_channels_that_its_tree_has(root):
     for path in signals(root):
         run = path.stem.removesuffix("_ieeg")
         of_tree = [item.origin["channel"] for recording, item in plan if recording.name == run]
-        assert channels_of(read_recording(path)) == channels_of(read_inputs([path])) == of_tree == GOOD
+        assert channels_of(read_inputs([path])) == of_tree == GOOD
 
 
 @pytest.mark.parametrize("description", [True, False])
@@ -52,7 +52,7 @@ def test_sidecars_are_inherited_from_above_as_in_a_tree(root, description):
     own.unlink()
     path.with_suffix(".json").unlink()  # which counts the types
     (root / "task-ictal_channels.tsv").write_text(table)
-    assert channels_of(read_recording(path)) == [name for name in GOOD if name != "AD1"]
+    assert channels_of(read_inputs([path])) == [name for name in GOOD if name != "AD1"]
 
 
 @pytest.mark.parametrize("kind", ["TRIG", "ECG", "EKG", "EOG", "EMG", "MISC", "REF", "OTHER", "n/a"])
@@ -61,7 +61,7 @@ def test_channels_of_other_types_are_left_out(root, kind):
     table = path.with_name(path.name.replace("_ieeg.vhdr", "_channels.tsv"))
     table.write_text(table.read_text().replace("G1\tECOG", f"G1\t{kind}"))
     path.with_suffix(".json").unlink()  # which counts the types
-    assert channels_of(read_recording(path)) == [name for name in GOOD if name != "G1"]
+    assert channels_of(read_inputs([path])) == [name for name in GOOD if name != "G1"]
 
 
 @pytest.mark.parametrize(("signal", "table"), [
@@ -74,7 +74,7 @@ def test_a_file_outside_of_any_tree_is_read_by_the_table_beside_it(root, tmp_pat
     place.mkdir()
     shutil.copy(path, place / signal)
     shutil.copy(path.with_name(path.name.replace("_ieeg.edf", "_channels.tsv")), place / table)
-    assert channels_of(read_recording(place / signal)) == GOOD
+    assert channels_of(read_inputs([place / signal])) == GOOD
 
 
 def test_without_a_table_names_that_are_no_electrodes_are_left_out_and_named(root, tmp_path):
@@ -82,7 +82,7 @@ def test_without_a_table_names_that_are_no_electrodes_are_left_out_and_named(roo
     with pytest.warns(
         RAxSSWarning, match=f"'night.edf' has no channels.tsv, and 1 of 10 channels.*'{OTHER_TYPE}'"
     ):
-        assert channels_of(read_recording(tmp_path / "night.edf")) == list(CHANNELS)
+        assert channels_of(read_inputs([tmp_path / "night.edf"])) == list(CHANNELS)
     with pytest.warns(RAxSSWarning, match="by their names no electrodes"):
         assert channels_of(read_inputs([tmp_path / "night.edf"])) == list(CHANNELS)
 
@@ -92,14 +92,13 @@ def test_a_recording_of_nothing_but_ecg_is_read(tmp_path):
 
     samples = np.sin(np.arange(1000.0))
     Edf([EdfSignal(samples, 250, label=name) for name in ("ECG I", "ECG II")]).write(tmp_path / "heart.edf")
-    assert read_recording(tmp_path / "heart.edf").names == ["heart:ECG I", "heart:ECG II"]
+    assert read_inputs([tmp_path / "heart.edf"]).names == ["heart:ECG I", "heart:ECG II"]
 
 
 def test_channels_that_are_named_are_read_whatever_the_table_says(root):
     path = signals(root)[0]
-    assert read_recording(path, channels=[OTHER_TYPE, BAD]).names[0].endswith(f":{OTHER_TYPE}")
-    assert read_series(path, channel=OTHER_TYPE).n_samples
-    assert len(read_inputs([path], channel=OTHER_TYPE)) == 1
+    for channel in (OTHER_TYPE, BAD):
+        assert read_inputs([path], channel=channel).names[0].endswith(f":{channel}")
 
 
 def test_a_file_without_any_electrode_says_why(root):
@@ -109,10 +108,10 @@ def test_a_file_without_any_electrode_says_why(root):
     path.with_suffix(".json").unlink()
     table.write_text(text.replace("ECOG", "MISC"))
     with pytest.raises(RecordingError, match=r"none of its channels is ECOG or SEEG; channels\.tsv has MISC"):
-        read_recording(path)
+        read_inputs([path])
     table.write_text(text.replace("good", "bad"))
     with pytest.raises(RecordingError, match="all of its ECOG or SEEG channels are bad"):
-        read_recording(path)
+        read_inputs([path])
 
 
 def test_channels_that_the_table_lacks_are_left_out_and_named(root):
@@ -120,11 +119,11 @@ def test_channels_that_the_table_lacks_are_left_out_and_named(root):
     table = path.with_name(path.name.replace("_ieeg.vhdr", "_channels.tsv"))
     table.write_text(table.read_text().replace("ATT2\t", "ATT9\t"))
     with pytest.warns(RAxSSWarning, match="lacks channels of its channels.tsv: 'ATT9'.*left out: 'ATT2'"):
-        assert "ATT2" not in channels_of(read_recording(path))
+        assert "ATT2" not in channels_of(read_inputs([path]))
 
 
 def test_pt01_by_file_has_the_channels_of_its_root(shared_data):
     root = shared_data / "ds003029-pt01"
     of_tree = [plan_bid.origin["channel"] for _, plan_bid in plan_bids(root, only_labelled=False)]
-    assert channels_of(read_recording(next(root.rglob("*.edf")))) == of_tree
+    assert channels_of(read_inputs([next(root.rglob("*.edf"))])) == of_tree
     assert len(of_tree) == 84

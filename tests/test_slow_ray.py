@@ -34,12 +34,9 @@ from toys import SMALL, waves
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        find_spec("ray") is None, reason="Ray is not installed"
-    ),  # and not imported here: that
-    pytest.mark.skipif(
-        sys.platform != "linux", reason="looks into /proc"
-    ),  # comes after its variables are set
+    # not imported here: that comes after its variables are set
+    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed"),
+    pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
 ]
 
 LOOPBACK = ("0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000")
@@ -128,18 +125,15 @@ def test_a_killed_worker_of_ray_costs_nothing_but_time_and_says_nothing(tmp_path
     assert capfd.readouterr() == ("", "")
 
 
-def test_failures_on_ray_are_those_of_one_process(tmp_path):
-    work = [(tmp_path, item) for item in range(4)]
-    alone, found = dict(each_result(raises, work)), dict(each_result(raises, work, **TWO))
+def test_failures_and_threads_on_ray_are_those_of_one_process(tmp_path):
+    failing = [(raises, (tmp_path, item)) for item in range(4)]
+    alone = dict(each_result(call, failing))
+    work = [*failing, (environment, None), (unreadable, 1), (largest_eigenvalue, Unreadable())]
+    found = dict(each_result(call, work, **TWO, n_threads=3))
     assert [str(found[item]) for item in range(4)] == [str(alone[item]) for item in range(4)]
     assert len(list(tmp_path.iterdir())) == 8  # each once by either engine: what raises is not run again
-
-
-def test_workers_of_ray_have_the_threads_that_were_asked_for_and_cannot_read_everything():
-    work = [(environment, None), (unreadable, 1), (largest_eigenvalue, Unreadable())]
-    found = dict(each_result(call, work, **TWO, n_threads=3))
-    assert set(found[0].values()) == {"3"}
-    for position in (1, 2):
+    assert set(found[4].values()) == {"3"}
+    for position in (5, 6):
         assert "no number" in found[position].message
 
 
@@ -177,24 +171,14 @@ def test_a_cluster_that_was_given_is_used_and_left_running(tmp_path):
         port = free.getsockname()[1]
     folder = subprocess.run(["mktemp", "-d"], capture_output=True, text=True, check=True).stdout.strip()
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 2}
-    variables = {
-        **os.environ,
-        **token,
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "PYTHONPATH": os.pathsep.join(sys.path),
-    }
+    variables = os.environ | token | {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [Path(sys.executable).with_name("ray"), "start", "--head", "--block", f"--port={port}"]
     options = ["--num-cpus=2", "--include-dashboard=false", f"--temp-dir={folder}"]
     cluster = subprocess.Popen(
         [*command, *options], env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        wait_until(
-            lambda: (
-                b"raylet" in b" ".join(_of(descendant, "cmdline") for descendant in descendants(cluster.pid))
-            ),
-            60,
-        )
+        wait_until(lambda: any(b"raylet" in _of(each, "cmdline") for each in descendants(cluster.pid)), 60)
         address = f"127.0.0.1:{port}"
         with pytest.MonkeyPatch.context() as patch:
             for name, value in token.items():

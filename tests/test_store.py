@@ -48,13 +48,7 @@ def test_a_part_of_other_inputs_counts_as_missing_and_is_replaced(store, caplog)
     assert store.get("a", "another", lambda: {"rows": [2]})["rows"] == [2]
     assert store.read("a", KEY) is None
     assert caplog.text == ""  # other inputs are no damage
-
-
-def test_a_part_of_another_format_is_refused(store, tmp_path):
-    Store(tmp_path, format="toy 0").write("a", KEY, {"rows": [1]})
-    assert store.read("a", KEY) is None
-    with pytest.raises(ValueError, match="its format is 'toy 0', needed is 'toy 1'"):
-        unsealed(read_json(store.path("a")), "toy 1")
+    assert Store(store.folder, format="toy 2").read("a", "another") is None
 
 
 def test_no_changed_byte_of_a_part_goes_unseen(store, rng, caplog):
@@ -113,7 +107,7 @@ import os, signal, sys
 from pathlib import Path
 from raxss._core.store import Store
 
-n, calls = int(sys.argv[2]), 0
+n, calls = 0, 0
 def deadly(real):
     def call(*arguments, **options):
         global calls
@@ -140,14 +134,8 @@ for child in range(1, 40):  # one process a number of calls survived, so that mo
 
 
 def test_a_run_killed_before_any_change_of_the_disk_is_resumed(tmp_path):
-    run = subprocess.run(
-        [sys.executable, "-c", KILLED, tmp_path, "0"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
+    command = [sys.executable, "-c", KILLED, tmp_path]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     ended = dict(line.split() for line in run.stdout.splitlines())
     assert list(ended.values()).count("-9") >= 6
     stages = set()
@@ -188,12 +176,8 @@ def test_two_writers_of_one_part_leave_it_whole(store):
 
 def test_a_sealed_part_of_an_earlier_version_is_read(tmp_path):
     """As batch prediction and the cells of studies were written: JSON with format, key and seal."""
-    content = {
-        "format": "raxss part 3",
-        "key": KEY,
-        "rows": [{"name": "a", "probabilities": [0.25]}],
-        "warnings": [],
-    }
+    rows = [{"name": "a", "probabilities": [0.25]}]
+    content = {"format": "raxss part 3", "key": KEY, "rows": rows, "warnings": []}
     seal = canonical_hash(content)
     (tmp_path / f"{KEY}.json").write_text(json.dumps({**content, "seal": seal}, indent=2) + "\n")
     store = Store(tmp_path, format="raxss part 3")
@@ -212,11 +196,8 @@ def test_a_value_without_a_seal_is_taken_as_it_was_before(tmp_path):
     assert computed_once(place, "k", lambda: (0.7, np.inf)) == [0.7, None]
     assert json.loads(place.read_text())["answer"] == [0.7, None]  # which earlier versions read too
     assert computed_once(place, "other", lambda: [0.9]) == [0.9]
-
-
-def test_a_name_with_dots_keeps_them(tmp_path):
-    assert computed_once(tmp_path / "0001-a.b.json", "k", lambda: 1) == 1
-    assert [file.name for file in tmp_path.iterdir()] == ["0001-a.b.json"]
+    assert computed_once(tmp_path / "0001-a.b.json", "k", lambda: 1) == 1  # a name with dots keeps them
+    assert (tmp_path / "0001-a.b.json").exists()
 
 
 def test_sealed_json_is_read_back_or_refused(tmp_path):
@@ -228,6 +209,8 @@ def test_sealed_json_is_read_back_or_refused(tmp_path):
     assert content == sealed(unsealed(content))
     with pytest.raises(ValueError, match="does not fit its seal"):
         unsealed(content | {"numbers": [9]})
+    with pytest.raises(ValueError, match="its format is 'toy 1', needed is 'toy 2'"):
+        unsealed(content, "toy 2")
 
 
 # --- one lock

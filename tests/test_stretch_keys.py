@@ -1,10 +1,9 @@
-"""Keys of stretches: those of the naive loops, the same for crops and other units, none for what repeats."""
+"""Keys of stretches: those of the naive loops. test_training_overlap.py has crops, other units and what repeats."""
 
 import numpy as np
 import pytest
 
 import naive
-from raxss.data import training_overlap as module
 from raxss.data.series import Series
 from raxss.data.training_overlap import stretch_keys
 
@@ -36,25 +35,6 @@ def test_keys_are_those_of_the_plain_loops(make, rng):
 def test_pieces_that_are_read_one_after_the_other_give_the_keys_of_the_whole(rng, monkeypatch):
     series = Series(rng.normal(size=6000).cumsum())
     whole = stretch_keys(series)
-    monkeypatch.setattr(module, "CHUNK", 700)
+    monkeypatch.setattr("raxss.data.near_duplicates.CHUNK", 700)
     np.testing.assert_array_equal(stretch_keys(series), whole)
     assert len(whole) > 20
-
-
-@pytest.mark.parametrize("change", [lambda x: -3e-6 * x, lambda x: x + 1e4, lambda x: x.astype(np.float32)])
-def test_other_units_do_not_change_most_keys(change, rng):
-    samples = rng.normal(size=20_000).cumsum()
-    keys, others = stretch_keys(Series(samples)), stretch_keys(Series(change(samples)))
-    assert np.isin(others, keys).mean() > 0.9
-
-
-def test_a_crop_has_the_keys_of_what_lies_in_it(rng):
-    samples = rng.normal(size=20_000)
-    keys, of_crop = stretch_keys(Series(samples)), stretch_keys(Series(samples[5000:9000]))
-    assert np.isin(of_crop, keys).mean() > 0.9
-    assert len(of_crop) > 15
-
-
-def test_other_noise_has_no_key_in_common(rng):
-    first, second = (stretch_keys(Series(rng.normal(size=50_000))) for _ in range(2))
-    assert not np.isin(first, second).any()

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 
-from raxss.data.files import read_series
+from plain_files import read_series
 from raxss.data.formats import FORMATS
 from raxss.data.inspection.front import inspect_file
 from raxss.errors import RecordingError

@@ -8,11 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 from pages import assert_quiet, rows
 from raxss import RAxSSClassifier, Series
-from raxss.cli import app
 from raxss.data.bids import read_bids
 from raxss.data.prepare.preprocessing import Preparation
 from raxss.data.series import SeriesCollection
@@ -30,12 +28,13 @@ from raxss.data.training_overlap import (
     kept_of_training,
     summary_of,
 )
-from raxss.errors import DataError, ModelError, RAxSSError
+from raxss.errors import DataError, ModelError
 from raxss.explain import Report, SeriesEvidence, mne_annotations
 from raxss.explain.evidence import safe_name
 from raxss.explain.export.report import page as page_module
 from raxss.explain.export.report.verifying import verify_report
 from test_derivatives import errors_of
+from test_split_commands import raxss as run_command
 
 NAMES = [f"A{number}" for number in range(1, 11)]
 TRUTH = [TRAINING] * 4 + [VALIDATION] + [NO] * 5  # the model was fitted on channels 1 to 5
@@ -44,11 +43,7 @@ MODEL = {"window_length": 64, "stride": 32, "max_epochs": 1, "random_state": 0, 
 
 
 def raxss(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if isinstance(result.exception, RAxSSError):
-        return result.exception
-    assert result.exit_code == code, result.output + repr(result.exception)
-    return " ".join(result.output.split())
+    return " ".join(run_command(*arguments, code=code).split())
 
 
 @pytest.fixture(scope="module")
@@ -186,17 +181,15 @@ def test_what_is_alike_without_being_a_copy_is_not_recognised():
         assert kept.state(Series(other)) == NO
 
 
-def test_the_digest_is_the_one_that_models_have_kept_until_now():
-    """Or older models would know nothing of what they were fitted on."""
-    samples = np.arange(12.0).reshape(2, 6) / 7
-    assert Series(samples).digest == "76137b40825abd7d"
-
-
-def test_what_a_model_keeps_stays_small(rng):
+def test_what_a_model_keeps_stays_small_and_as_it_was_until_now(rng):
     series = [Series(rng.normal(size=600)) for _ in range(40)]
     kept = kept_of_training(series, np.arange(3))
     assert len(kept["stretches"]) <= 16 * min(16 * 40, MOST_KEYS)
     assert len(kept["validation_series"]) == 3
+    samples = (
+        np.arange(12.0).reshape(2, 6) / 7
+    )  # or older models would know nothing of what they were fitted on
+    assert Series(samples).digest == "76137b40825abd7d"
 
 
 @pytest.mark.parametrize(
@@ -305,57 +298,43 @@ def test_the_table_of_predictions_marks_them_in_every_format_and_by_every_engine
             assert "4 of 10 series were in the model's training data, 1 in its validation data." in printed
 
 
-@pytest.fixture(scope="module")
-def explained(model, renamed, tmp_path_factory):
-    """All that explain writes of the renamed recording, and what it prints."""
-    out = tmp_path_factory.mktemp("why") / "out"
-    return out, raxss("explain", model, renamed, "--out", out, "--device", "cpu")
-
-
-def test_explain_marks_exactly_the_trained_channels_in_report_json_and_terminal(explained):
-    out, printed = explained
-    assert "4 of 10 series were in the model's training data, 1 in its validation data." in printed
-    contents = Report.read(next(out.rglob("report.html"))).contents
-    assert contents["seen_in_training"].startswith(HEADLINE)
-    states = {channel["name"]: channel["seen_in_training"] for channel in contents["channels"]}
-    assert states == dict(zip(NAMES, TRUTH, strict=True))
-    for name, state in states.items():
-        (file,) = out.rglob(f"{safe_name(f'night 7:{name}')}/evidence.json")
-        assert json.loads(file.read_text())["seen_in_training"] == state
-
-
-def test_bids_derivatives_mark_and_describe_them_and_stay_valid(model, root, tmp_path):
-    place = tmp_path / "derivatives"
-    printed = raxss("explain", model, root, "--bids-derivatives", place, "--device", "cpu")
-    assert "4 of 10 series were in the model's training data" in printed
-    table = pd.read_csv(next(place.rglob("*_channels.tsv")), sep="\t")
-    assert table.set_index("name")["seen_in_training"].to_dict() == dict(zip(NAMES, TRUTH, strict=True))
-    about = json.loads(next(place.rglob("*_channels.json")).read_text())["seen_in_training"]
-    assert set(about["Levels"]) == set(STATES)
-    assert errors_of(place) == []
-
-
-@pytest.mark.parametrize("name", ["one list", "no list"])
-def test_what_older_models_did_not_keep_is_unknown(older, renamed, root, tmp_path, name):
-    states = {"one list": [EITHER] * 5 + [NO] * 5, "no list": [UNKNOWN] * 10}[name]
-    sentence = {
-        "one list": "5 of 10 {} were in the model's training or validation data.",
-        "no list": "Whether these 10 {} were in the model's training data is unknown: the model keeps no digests",
-    }[name]
+@pytest.mark.parametrize(
+    ("name", "states", "sentence"),
+    [
+        ("today", TRUTH, "4 of 10 {} were in the model's training data, 1 in its validation data."),
+        ("one list", [EITHER] * 5 + [NO] * 5, "5 of 10 {} were in the model's training or validation data."),
+        (
+            "no list",
+            [UNKNOWN] * 10,
+            "Whether these 10 {} were in the model's training data is unknown: the model keeps no digests",
+        ),
+    ],
+)
+def test_every_output_marks_exactly_what_the_model_kept(
+    model, older, renamed, root, tmp_path, name, states, sentence
+):
+    folder = model if name == "today" else older / name
     device = ["--device", "cpu"]
-    printed = raxss("predict", older / name, renamed, "--out", tmp_path / "t.csv", *device)
+    printed = raxss("predict", folder, renamed, "--out", tmp_path / "t.csv", *device)
     assert sentence.format("series") in printed
     assert pd.read_csv(tmp_path / "t.csv")["seen_in_training"].tolist() == states
-    printed = raxss("explain", older / name, renamed, "--out", tmp_path / "r.html", *device)
+    printed = raxss("explain", folder, renamed, "--out", tmp_path / "why", *device)
     assert sentence.format("series") in printed
-    contents = Report.read(tmp_path / "r.html").contents
+    contents = Report.read(next((tmp_path / "why").rglob("report.html"))).contents
     assert contents["seen_in_training"].startswith(sentence.format("channels"))
     assert [content["seen_in_training"] for content in contents["channels"]] == states
-    raxss("explain", older / name, renamed, "--one-table", "--out", tmp_path / "one", *device)
+    for channel, state in zip(NAMES, states, strict=True):
+        (file,) = (tmp_path / "why").rglob(f"{safe_name(f'night 7:{channel}')}/evidence.json")
+        assert json.loads(file.read_text())["seen_in_training"] == state
+    raxss("explain", folder, renamed, "--one-table", "--out", tmp_path / "one", *device)
     assert pd.read_parquet(tmp_path / "one" / "summary.parquet")["seen_in_training"].tolist() == states
-    raxss("explain", older / name, root, "--bids-derivatives", tmp_path / "d", *device)
+    printed = raxss("explain", folder, root, "--bids-derivatives", tmp_path / "d", *device)
+    assert sentence.format("series") in printed
     table = pd.read_csv(next((tmp_path / "d").rglob("*_channels.tsv")), sep="\t")
-    assert table["seen_in_training"].tolist() == states
+    assert table.set_index("name")["seen_in_training"].to_dict() == dict(zip(NAMES, states, strict=True))
+    about = json.loads(next((tmp_path / "d").rglob("*_channels.json")).read_text())["seen_in_training"]
+    assert set(about["Levels"]) == set(STATES)
+    assert errors_of(tmp_path / "d") == []
 
 
 def test_where_none_was_seen_the_report_says_so_and_the_terminal_is_quiet(model, series, tmp_path):
@@ -387,9 +366,8 @@ def test_raw_recordings_are_recognised_when_the_model_learned_from_prepared_ones
 # The page -----------------------------------------------------------------------------------------------------
 
 
-def test_the_page_shows_it_in_its_headline_and_beside_each_channel(browser, explained):
-    out, _ = explained
-    page = browser.open(next(out.rglob("report.html")))
+def test_the_page_shows_it_in_its_headline_and_beside_each_channel(browser, fitted, series, tmp_path):
+    page = browser.open(fitted.report(series).save(tmp_path / "r.html"))
     headline = page.locator("header .seen-all")
     assert headline.is_visible()
     assert headline.inner_text().startswith(HEADLINE)
@@ -454,9 +432,9 @@ def test_reports_of_an_earlier_version_are_still_verified(
     block = page_module._block(contents)
     page = earlier[0] + page_module._opening(block) + block + earlier[1]
     (tmp_path / "r.html").write_bytes(page)
-    assert "made by another version" in str(raxss(*verify))
+    assert "made by another version" in raxss(*verify, code=1)
     known = page_module.hashlib.sha256(b"\0".join(earlier)).hexdigest()
     monkeypatch.setitem(page_module.EARLIER_SHELLS, known, ("seen_in_training",))
     assert "values are the same" in raxss(*verify)
     (tmp_path / "r.html").write_bytes(page.replace(b"--ink-of-then", b"--ink-of-them"))
-    assert "made by another version" in str(raxss(*verify))
+    assert "made by another version" in raxss(*verify, code=1)

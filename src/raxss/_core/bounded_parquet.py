@@ -30,6 +30,7 @@ MAX_PAGES = 1_000_000
 MAX_STRUCTURES = 600_000  # at the end of a file: six or so for each piece of a column
 MAX_TEXTS = 2_500_000
 DICTIONARY = {2, 8}
+SKIPPED = {1: 0, 2: 0, 3: 1, 7: 8}  # bytes of values that are not needed: true, false, small and real numbers
 
 
 def read_parquet_table(path: Path | str) -> pa.Table:
@@ -194,14 +195,10 @@ class _Structures:
         return fields, place + 1
 
     def _value(self, place: int, kind: int, depth: int) -> tuple[Any, int]:
-        if kind in (1, 2):  # true and false, in the kind itself
-            return None, place
-        if kind == 3:
-            return None, place + 1
+        if kind in SKIPPED:
+            return None, place + SKIPPED[kind]
         if kind in (4, 5, 6):
             return _signed(self.content, place)
-        if kind == 7:
-            return None, place + 8
         if kind == 8:
             length, place = _varint(self.content, place)
             return None, place + length

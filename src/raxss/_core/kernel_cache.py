@@ -4,12 +4,9 @@ numba's own cache unpickles whatever lies in ``__pycache__`` or ``NUMBA_CACHE_DI
 there can run code, and a truncated file there is an error for ever. Instead:
 
 - Entries are pickles, because numba can keep compiled code in no other form, so the folder is used only if nobody
-  else can write to it (`why_not_private`). There is no message authentication code: its key could lie nowhere safer
-  than the entries themselves.
-- An entry is named after everything that decides its code: the sources of all kernels, the function, the types of
-  its arguments, raxss, numba, llvmlite, Python and the processor.
-- An entry is unpickled only if its content has the SHA-256 that it begins with. Whatever is wrong with an entry or
-  the folder, the kernel is compiled.
+  else can write to it (`why_not_private`).
+- An entry is named after everything that decides its code, and unpickled only if its content has the SHA-256 that
+  it begins with. Whatever is wrong with an entry or the folder, the kernel is compiled.
 """
 
 from __future__ import annotations
@@ -19,6 +16,7 @@ import logging
 import os
 import pickle
 import platform
+import re
 import stat
 import sys
 from collections.abc import Callable, Mapping
@@ -53,14 +51,8 @@ def cached(function: Function) -> Function:
     return function
 
 
-def user_cache_folder() -> Path:
-    """``raxss`` below ``XDG_CACHE_HOME``, or below ``~/.cache``."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path(os.path.expanduser("~")) / ".cache") / "raxss"
-
-
 def kernel_folder() -> Path | None:
-    """The folder ``RAXSS_COMPILED`` (``off``: None), else ``compiled`` in ``RAXSS_CACHE`` or `user_cache_folder`.
+    """The folder ``RAXSS_COMPILED`` (``off``: None), else ``compiled`` in ``RAXSS_CACHE`` or the user's cache.
 
     ``RAXSS_CACHE=off``, from when retrievals were cached on disk, counts as not set.
     """
@@ -70,8 +62,9 @@ def kernel_folder() -> Path | None:
     if chosen:
         return Path(os.path.abspath(chosen))
     shared = os.environ.get("RAXSS_CACHE", "")
-    base = Path(shared) if shared and shared.lower() != "off" else user_cache_folder()
-    return Path(os.path.abspath(base)) / "compiled"
+    if shared.lower() in ("", "off"):
+        shared = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "raxss")
+    return Path(os.path.abspath(shared)) / "compiled"
 
 
 def private_folder() -> Path | None:
@@ -176,11 +169,6 @@ class KernelCache(NullCache):  # type: ignore[misc]
         except Exception as error:
             _log.debug("a compiled kernel cannot be kept (%s: %s)", type(error).__name__, error)
 
-    @property
-    def _stem(self) -> str:
-        names = f"{self._function.__module__}.{self._function.__qualname__}"
-        return "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in names)[-100:]
-
     def _name(self, signature: Any, codegen: Any) -> str:
         """Of the entry: the function, and a hash of everything that decides its code."""
         code = self._function.__code__
@@ -198,7 +186,8 @@ class KernelCache(NullCache):  # type: ignore[misc]
             str(signature),
             [str(item) for item in codegen.magic_tuple()],  # target, processor, its features
         )
-        return f"{self._stem}-{hashlib.sha256(repr(decides).encode()).hexdigest()[:32]}{SUFFIX}"
+        stem = re.sub(r"[^\w.]", "-", f"{self._function.__module__}.{self._function.__qualname__}")[-100:]
+        return f"{stem}-{hashlib.sha256(repr(decides).encode()).hexdigest()[:32]}{SUFFIX}"
 
 
 @cache

@@ -14,7 +14,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -151,29 +151,24 @@ def _take(held: _Held, path: Path) -> None:
 
 def _took(held: _Held, path: Path, place: Path) -> bool:
     """Whether the lock file was there to be locked; OutputInUseError if another one holds it."""
-    descriptor = _opened(place)
-    try:
+    with ExitStack() as undo:
+        descriptor = _opened(place)
+        undo.callback(os.close, descriptor)
         try:
             is_ours = lock(descriptor)
         except OSError as error:  # no locks on this disk
             _warn_of_no_lock(path, error)
             remove(place)
-            os.close(descriptor)
             return True
         if not is_ours:
             raise _in_use(path, _holder(place))
         if not _is_at(descriptor, place):
-            os.close(descriptor)
             return False
-    except BaseException:
-        with suppress(OSError):
-            os.close(descriptor)
-        raise
-    with suppress(OSError):  # only for the message that others get
-        os.ftruncate(descriptor, 0)
-        os.write(
-            descriptor, f"{os.getpid()}\t{platform.node()}\t{time.strftime('%Y-%m-%d %H:%M')}\n".encode()
-        )
+        with suppress(OSError):  # only for the message that others get
+            os.ftruncate(descriptor, 0)
+            since = time.strftime("%Y-%m-%d %H:%M")
+            os.write(descriptor, f"{os.getpid()}\t{platform.node()}\t{since}\n".encode())
+        undo.pop_all()
     held.descriptor, held.place = descriptor, place
     return True
 

@@ -56,28 +56,24 @@ class ProgressBar:
 
     def __init__(self) -> None:
         self._bar = progress_bar(unit="steps")
-        self._task: TaskID | None = None
-        self._n_steps = 0
+        self._task: TaskID
 
     def on_train_begin(self, n_epochs: int, n_steps: int) -> None:
         """Start the bar."""
-        self._n_steps = n_steps
-        self._n_epochs = n_epochs
+        self._n_steps, self._n_epochs = n_steps, n_epochs
         self._bar.start()
         self._task = self._bar.add_task("training", total=n_epochs * n_steps)
 
     def on_step(self, epoch: int, step: int) -> None:
         """Move it."""
-        if self._task is not None:
-            self._bar.update(self._task, completed=epoch * self._n_steps + step)
+        self._bar.update(self._task, completed=epoch * self._n_steps + step)
 
     def on_epoch_end(self, record: dict[str, Any]) -> None:
         """Show loss and accuracy of the epoch."""
         figures = f"epoch {record['epoch']}/{self._n_epochs} loss {record['train_loss']:.3f}"
         if "validation_accuracy" in record:
             figures += f", validation accuracy {record['validation_accuracy']:.3f}"
-        if self._task is not None:
-            self._bar.update(self._task, description=figures)
+        self._bar.update(self._task, description=figures)
         if self._bar.disable:
             print(figures, file=sys.stderr, flush=True)
 

@@ -200,8 +200,15 @@ def primitive(emitter: Callable[..., Any]) -> Any:
     return intrinsic(prefer_literal=True)(emitter)
 
 
-def _kind_of(array: Any) -> _Vector:
-    return BITS if array.dtype == types.uint32 else FLOATS
+def _from_array(array: Any, read: Callable[[VectorEmitter, Any], Any]) -> tuple[Any, Callable[..., Any]]:
+    """Signature and code generator of a function of a flat array and an index that gives a vector."""
+    kind = BITS if array.dtype == types.uint32 else FLOATS
+
+    def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+        do = kind.emitter(context, builder)
+        return read(do, do.address(sig.args[0], *values))
+
+    return kind(array, types.intp), generate
 
 
 def on_floats(emit: Callable[..., Any], n_vectors: int) -> tuple[Any, Callable[..., Any]]:
@@ -216,13 +223,7 @@ def on_floats(emit: Callable[..., Any], n_vectors: int) -> tuple[Any, Callable[.
 @primitive
 def load(typing: Any, array: Any, index: Any) -> Any:
     """LANES numbers of a flat array from ``index`` on."""
-    kind = _kind_of(array)
-
-    def emit(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-        do = kind.emitter(context, builder)
-        return do.load(do.address(sig.args[0], *values))
-
-    return kind(array, types.intp), emit
+    return _from_array(array, VectorEmitter.load)
 
 
 @primitive
@@ -240,13 +241,7 @@ def store(typing: Any, array: Any, index: Any, value: Any) -> Any:
 @primitive
 def splat(typing: Any, array: Any, index: Any) -> Any:
     """One number of a flat array in all lanes."""
-    kind = _kind_of(array)
-
-    def emit(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-        do = kind.emitter(context, builder)
-        return do.spread(builder.load(do.address(sig.args[0], *values)))
-
-    return kind(array, types.intp), emit
+    return _from_array(array, lambda do, address: do.spread(do.builder.load(address)))
 
 
 @primitive

@@ -1,8 +1,6 @@
-"""Reading of recording files, CSV manifests and command-line inputs as series.
+"""Reading of recording files and CSV manifests as series.
 
-    a recording file          -> Series, or a SeriesCollection of its channels
-    a CSV manifest            -> SeriesCollection, one series a line
-    paths on a command line   -> SeriesCollection
+    recording files, CSV manifests -> SeriesCollection
 
 Errors name the file as the reader wrote it, never the folders of this machine.
 Next: datasets/ has collections by name; prepare/preprocessing.py makes samples ready.
@@ -15,11 +13,10 @@ import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from raxss._core import bounded
 from raxss.data.confinement import open_confined, root_of
@@ -44,94 +41,6 @@ from raxss.errors import (
 ORIGIN_COLUMNS = ("centre", "patient", "recording", "electrode", "pair")
 MAX_MANIFEST_BYTES, MAX_MANIFEST_ROWS = 2**26, 200_000
 COLUMNS = ("path", "label", "group", "rate", "channel", *ORIGIN_COLUMNS)
-
-
-def read_series(
-    path: Path | str,
-    *,
-    rate: float | None = None,
-    channel: str | int | None = None,
-    segment: int | None = None,
-    label: Any = None,
-    group: Hashable = None,
-    name: str | None = None,
-) -> Series:
-    """Read one series: all of an ``.npz``, ``.npy``, ``.csv`` or WFDB record, a channel of EDF, BDF, BrainVision.
-
-    Parameters
-    ----------
-    path
-        A file, or a WFDB record by any of its files or its bare name. A ``.npz`` holds ``samples`` (variates ×
-        time), ``rate`` and perhaps ``channels``; a ``.csv`` has one column a variate, with or without names.
-    rate
-        Samples per second, for files that do not store it. Neither known: 1, so that times count samples.
-    channel
-        Name or position of the one variate to keep; all of them otherwise. Of EDF, BDF and BrainVision files, one
-        must be given, unless they have but one.
-    segment
-        Which stretch between gaps, counted from 0, of a recording that has gaps.
-    name
-        How the series is called; the file's name without its suffix otherwise, with ``:channel`` if one is given.
-
-    Examples
-    --------
-    >>> import tempfile, numpy as np
-    >>> path = Path(tempfile.mkdtemp()) / "night.npz"
-    >>> np.savez(path, samples=np.zeros((2, 600)), rate=100.0, channels=["C3", "C4"])
-    >>> read_series(path)
-    Series('night', 2 variates, 600 samples at 100 Hz = 6 s)
-    >>> read_series(path, channel="C4", label="sleep")
-    Series('night:C4', 1 variate, 600 samples at 100 Hz = 6 s, label='sleep')
-    """
-    path = Path(path)
-    with open_recording(path, rate=rate) as recording:
-        plan = _one_plan(recording, path, rate=rate, channel=channel, segment=segment)
-        series = read_planned(recording, plan)
-    return replace(series, label=label, group=group, name=printable(plan.name if name is None else name))
-
-
-def read_recording(
-    path: Path | str,
-    *,
-    channels: Sequence[str | int] | None = None,
-    label: Any = None,
-    group: Hashable = None,
-    name: str | None = None,
-) -> SeriesCollection:
-    """Read a recording of any format as one series a channel and stretch between gaps.
-
-    Series are called ``file:CHANNEL``, after a gap ``file:CHANNEL@12.5s``; channels whose name is not theirs alone
-    have their position behind it, ``file:NAME#3``. Voltages of EDF, BDF and BrainVision files are in microvolts.
-
-    Parameters
-    ----------
-    channels
-        Names or positions. Otherwise all of them; of EDF, BDF and BrainVision files those that a BIDS tree would
-        have: by the ``channels.tsv`` that applies to the file, without bad channels and what is no electrode, or by
-        their names where there is none.
-    name
-        Used instead of ``file``.
-
-    Examples
-    --------
-    >>> import tempfile, numpy as np
-    >>> path = Path(tempfile.mkdtemp()) / "night.npz"
-    >>> np.savez(path, samples=np.zeros((3, 600)), rate=100.0, channels=["C3", "C4", "C4"])
-    >>> read_recording(path).names
-    ['night:C3', 'night:C4#1', 'night:C4#2']
-    """
-    path = Path(path)
-    name = printable(_without_suffix(path).name) if name is None else name
-    with open_recording(path) as recording:
-        if channels is None:
-            positions = _electrodes(path, recording)
-        else:
-            positions = [position_of(recording, channel) for channel in channels]
-        return SeriesCollection(
-            replace(read_planned(recording, plan), label=label, group=group)
-            for position in positions
-            for plan in plans_of(recording, position, name)
-        )
 
 
 def position_of(recording: Recording, channel: str | int) -> int:
@@ -167,33 +76,6 @@ def plans_of(
         )
         for number, segment in enumerate(recording.segments)
     ]
-
-
-def _one_plan(
-    recording: Recording, path: Path, *, rate: float | None, channel: str | int | None, segment: int | None
-) -> SeriesPlan:
-    """Plan of the requested series, or an error that lists what there is."""
-    if channel is None and is_channelwise(path) and len(recording.channels) > 1:
-        raise RecordingError(
-            f"recording {display_name(path)} has {len(recording.channels)} channels, each of which is a series; "
-            "say which one (channel=..., or a column 'channel' in a manifest), or read all of them with "
-            "read_recording."
-        )
-    position = None if channel is None else position_of(recording, channel)
-    refuse_other_rate(path, rate, recording.channels[position or 0].rate)
-    name, called = printable(_without_suffix(path).name), None if is_channelwise(path) else channel
-    plans = plans_of(recording, position, name, called=called)
-    if segment is None and len(plans) > 1:
-        raise RecordingError(
-            f"recording {display_name(path)} has {len(plans) - 1} gaps, and signal from both sides of a gap is no "
-            f"series; say which of {len(plans)} segments (segment=0 to {len(plans) - 1}), or use read_recording "
-            "for all."
-        )
-    if not 0 <= (segment or 0) < len(plans):
-        raise RecordingError(
-            f"recording {display_name(path)} has no segment {segment}; it has {len(plans)}, counted from 0."
-        )
-    return plans[segment or 0]
 
 
 def refuse_other_rate(path: Path, requested: float | None, stored: float | None) -> None:
@@ -232,12 +114,22 @@ def read_inputs(
     channel: str | int | None = None,
     labels_required: bool = False,
 ) -> SeriesCollection:
-    """Read what a command line names: recordings, manifests (CSV with a ``path`` column), or both.
+    """Read recordings, manifests (CSV with a ``path`` column), or both.
 
     ``rate`` is for files that store none, and for lines of a manifest that have none in a column of their own;
     ``channel`` is for recordings, a manifest has a column for it. Recordings of the same name get as many folders
     in front of it as make them distinct. A ``.npz``, ``.npy``, ``.csv`` or WFDB record is one series, of all its
-    variates; of EDF, BDF and BrainVision files every channel that `read_recording` would read is one.
+    variates. Of EDF, BDF and BrainVision files each channel is one, in microvolts: those that a BIDS tree would
+    have, by the ``channels.tsv`` that applies to the file, without bad channels and what is no electrode, or by
+    their names where there is none. What has gaps becomes one series for each stretch between them.
+
+    >>> import tempfile, numpy as np
+    >>> path = Path(tempfile.mkdtemp()) / "night.npz"
+    >>> np.savez(path, samples=np.zeros((2, 600)), rate=100.0, channels=["C3", "C4"])
+    >>> read_inputs([path])[0]
+    Series('night', 2 variates, 600 samples at 100 Hz = 6 s)
+    >>> read_inputs([path], channel="C4").names
+    ['night:C4']
     """
     return read_lines(lines_of_inputs(paths, rate=rate, channel=channel, labels_required=labels_required))
 

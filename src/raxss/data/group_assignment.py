@@ -9,7 +9,7 @@ Next: splits.py makes splits with these.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,69 +57,63 @@ def assign_groups(
     counts[:, -1] = counts[:, :-1].sum(axis=1)
     target = np.array([fractions[place] for place in used])[:, None] * counts.sum(axis=0)
     penalty = np.array([MISSING_CLASS[parts[place]] for place in used])
+    aim = _Aim(counts, target, penalty, NEAR * counts[:, -1].sum())
     generator = np.random.default_rng([seed, 0, number])
-    assigned = _dealt(counts, target, penalty, generator)
-    assigned = _improved(assigned, counts, target, penalty, generator)
+    assigned = _improved(_dealt(aim, generator), aim, generator)
     return np.array(used)[assigned][member]
 
 
-def _cost(filled: NDArray[np.float64], target: NDArray[np.float64], penalty: NDArray[np.float64]) -> Any:
-    """Distance from the aim of ``filled (..., n_parts, n_columns)``."""
-    deviation = ((filled - target) ** 2 / target).sum(axis=(-2, -1))
-    return deviation + ((filled == 0) * penalty[:, None]).sum(axis=(-2, -1))
+class _Aim(NamedTuple):
+    counts: NDArray[np.float64]  # (n_groups, n_columns), what each group brings
+    target: NDArray[np.float64]  # (n_parts, n_columns), what each part should get
+    penalty: NDArray[np.float64]  # (n_parts,), for each class that the part lacks
+    near: float  # a cost that is good enough
+
+    def cost(self, filled: NDArray[np.float64]) -> Any:
+        """Distance from the aim of ``filled (..., n_parts, n_columns)``."""
+        deviation = ((filled - self.target) ** 2 / self.target).sum(axis=(-2, -1))
+        return deviation + ((filled == 0) * self.penalty[:, None]).sum(axis=(-2, -1))
 
 
-def _dealt(
-    counts: NDArray[np.float64],
-    target: NDArray[np.float64],
-    penalty: NDArray[np.float64],
-    generator: np.random.Generator,
-) -> NDArray[np.int64]:
+def _dealt(aim: _Aim, generator: np.random.Generator) -> NDArray[np.int64]:
     """Each group in turn goes where it is needed most; the first of several random turns that is near enough."""
-    n_groups, n_parts = len(counts), len(target)
+    n_groups, target = len(aim.counts), aim.target
     starts = np.arange(N_STARTS)
     turns = generator.permuted(np.tile(np.arange(n_groups), (N_STARTS, 1)), axis=1)
     filled = np.zeros((N_STARTS, *target.shape))
     assigned = np.zeros((N_STARTS, n_groups), dtype=np.int64)
-    ties = 1e-9 * generator.random(
-        (N_STARTS, n_parts)
-    )  # equal parts, as folds are, take turns at being first
+    # equal parts, as folds are, take turns at being first
+    ties = 1e-9 * generator.random((N_STARTS, len(target)))
     for turn in turns.T:
-        adding = counts[turn][:, None, :]
+        adding = aim.counts[turn][:, None, :]
         change = ((2 * (filled - target) + adding) * adding / target).sum(axis=2)
         chosen = np.argmin(change + ties, axis=1)
         filled[starts, chosen] += adding[:, 0]
         assigned[starts, turn] = chosen
-    costs = _cost(filled, target, penalty)
-    near = costs <= NEAR * counts[:, -1].sum()
+    costs = aim.cost(filled)
+    near = costs <= aim.near
     return assigned[int(np.argmax(near) if near.any() else np.argmin(costs))]
 
 
-def _improved(
-    assigned: NDArray[np.int64],
-    counts: NDArray[np.float64],
-    target: NDArray[np.float64],
-    penalty: NDArray[np.float64],
-    generator: np.random.Generator,
-) -> NDArray[np.int64]:
+def _improved(assigned: NDArray[np.int64], aim: _Aim, generator: np.random.Generator) -> NDArray[np.int64]:
     """Move one group, or exchange two, until the parts are near enough to the aim or nothing helps."""
-    n_groups, n_parts = len(counts), len(target)
+    n_groups, n_parts = len(aim.counts), len(aim.target)
     assigned = assigned.copy()
-    filled = np.stack([counts[assigned == part].sum(axis=0) for part in range(n_parts)])
-    everyone = np.arange(n_groups)
+    moved, parts = (
+        item.ravel() for item in np.meshgrid(np.arange(n_groups), np.arange(n_parts), indexing="ij")
+    )
     for _ in range(MOST_STEPS):
-        now = float(_cost(filled, target, penalty))
-        if now <= NEAR * counts[:, -1].sum():
+        filled = np.stack([aim.counts[assigned == part].sum(axis=0) for part in range(n_parts)])
+        now = float(aim.cost(filled))
+        if now <= aim.near:
             break
-        moved, to = (item.ravel() for item in np.meshgrid(everyone, np.arange(n_parts), indexing="ij"))
-        first, second = moved, np.full(len(moved), -1)
         pairs = generator.integers(n_groups, size=(2, min(N_SWAPS, n_groups**2)))
-        first = np.concatenate([first, pairs[0]])
-        second = np.concatenate([second, pairs[1]])
-        to = np.concatenate([to, assigned[pairs[1]]])
+        first = np.concatenate([moved, pairs[0]])
+        second = np.concatenate([np.full(len(moved), -1), pairs[1]])
+        to = np.concatenate([parts, assigned[pairs[1]]])
         useful = assigned[first] != to
         first, second, to = first[useful], second[useful], to[useful]
-        costs = _costs_after(filled, target, penalty, counts, assigned[first], to, first, second)
+        costs = _costs_after(aim, filled, assigned[first], to, first, second)
         best = int(np.argmin(costs)) if len(costs) else 0
         if not len(costs) or costs[best] >= now - 1e-9:
             break  # nothing helps
@@ -127,28 +121,25 @@ def _improved(
         assigned[first[best]] = to[best]
         if second[best] >= 0:
             assigned[second[best]] = origin
-        filled = np.stack([counts[assigned == part].sum(axis=0) for part in range(n_parts)])
     return assigned
 
 
 def _costs_after(
+    aim: _Aim,
     filled: NDArray[np.float64],
-    target: NDArray[np.float64],
-    penalty: NDArray[np.float64],
-    counts: NDArray[np.float64],
     origin: NDArray[np.int64],
     to: NDArray[np.int64],
     first: NDArray[np.int64],
     second: NDArray[np.int64],
 ) -> NDArray[np.float64]:
     """The cost if ``first`` went from ``origin`` to ``to`` and ``second`` (where not -1) the other way."""
-    change = counts[first] - np.where(second[:, None] >= 0, counts[second], 0.0)
-    own = ((filled - target) ** 2 / target).sum(axis=1) + (filled == 0).sum(axis=1) * penalty
+    change = aim.counts[first] - np.where(second[:, None] >= 0, aim.counts[second], 0.0)
+    own = ((filled - aim.target) ** 2 / aim.target).sum(axis=1) + (filled == 0).sum(axis=1) * aim.penalty
     total = np.full(len(first), own.sum())
     for place, new in ((origin, filled[origin] - change), (to, filled[to] + change)):
         total -= own[place]
-        total += ((new - target[place]) ** 2 / target[place]).sum(axis=1)
-        total += (new == 0).sum(axis=1) * penalty[place]
+        total += ((new - aim.target[place]) ** 2 / aim.target[place]).sum(axis=1)
+        total += (new == 0).sum(axis=1) * aim.penalty[place]
     return total
 
 

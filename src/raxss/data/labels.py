@@ -211,32 +211,18 @@ def _id_key(text: str) -> tuple[str, ...]:
 # --- labels in columns of their own
 
 
-def labels_of_status(cells: Mapping[str, str], *, label: LabelName = "soz") -> str | None:
-    """Label in a row of ``channels.tsv``, as in the trees of HUP; None where the row has none.
-
-    A column of the label's own name holds yes or no; ``status_description`` lists words (``soz,resect``).
-    """
-    if cells.get(label, "") != "":
-        return {True: label, False: OTHER, None: None}[_yes_or_no(cells[label])]
-    items = re.split(r"[,;/|+&]", cells.get("status_description", "").lower())
-    if any(_MENTIONS[label].search(item) and not _WORDS.keys() >= set(item.split()) for item in items):
-        return None  # "not soz", "soz?"
-    words = {word for item in items if _WORDS.keys() >= set(item.split()) for word in item.split()}
-    return label if label in {_WORDS[word] for word in words} else None
-
-
 # HUP writes "soz" and "resect"; in a longer text ("not soz") a word proves nothing
 _WORDS = {"soz": "soz", "resect": "resect", "resected": "resect"}
 _MENTIONS = {"soz": re.compile(r"soz|onset"), "resect": re.compile(r"resect|ablat|remov")}
 
 
 def labels_of_run(rows: Sequence[Mapping[str, str]], *, label: LabelName = "soz") -> list[str | None]:
-    """Labels in the rows of one ``channels.tsv``; all None where no channel is marked.
+    """Labels in the rows of one ``channels.tsv``, as in the trees of HUP; all None where no channel is marked.
 
-    Beside a marked channel, one whose ``status_description`` does not mention the label is ``"other"``, unless
-    there is a column of the label's own name.
+    A column of the label's own name holds yes or no; else ``status_description`` lists words (``soz,resect``), and
+    beside a marked channel, one whose words do not mention the label is ``"other"``.
     """
-    labels = [labels_of_status(cells, label=label) for cells in rows]
+    labels = [_label_of_row(cells, label) for cells in rows]
     if label not in labels:
         return [None] * len(labels)
     return [
@@ -245,6 +231,16 @@ def labels_of_run(rows: Sequence[Mapping[str, str]], *, label: LabelName = "soz"
         else OTHER
         for item, cells in zip(labels, rows, strict=True)
     ]
+
+
+def _label_of_row(cells: Mapping[str, str], label: LabelName) -> str | None:
+    if cells.get(label, "") != "":
+        return {True: label, False: OTHER, None: None}[_yes_or_no(cells[label])]
+    items = re.split(r"[,;/|+&]", cells.get("status_description", "").lower())
+    plain = [item.split() for item in items if _WORDS.keys() >= set(item.split())]
+    if any(_MENTIONS[label].search(item) for item in items if item.split() not in plain):
+        return None  # "not soz", "soz?"
+    return label if label in {_WORDS[word] for words in plain for word in words} else None
 
 
 def _yes_or_no(text: str) -> bool | None:

@@ -70,18 +70,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Audit:
-    """Result of an audit.
+    """Result of an audit."""
 
-    Attributes
-    ----------
-    split
-        The split's own description, such as ``channel (leaky)``.
-    checked
-        One pair for each check: its name, and the amount of data.
-    """
-
-    split: str
-    checked: tuple[tuple[str, str], ...]
+    split: str  # its own description, such as ``channel (leaky)``
+    checked: tuple[tuple[str, str], ...]  # name of each check, and the amount of data
     findings: tuple[Finding, ...]
 
     @property
@@ -416,15 +408,17 @@ def _statistics(collection: SeriesCollection, parts: Parts, scaling: Scaling) ->
             f"the scaling is of {scaling.mean.size} variates, but the series have {n_variates}; it belongs to "
             "other data."
         )
-    moments = {name: _moments(collection, members) for name, members in parts.items() if members}
     placed = {index for members in parts.values() for index in members}
-    left_out = sorted(set(range(len(collection))) - placed)
-    if left_out:
-        moments["left out"] = _moments(collection, left_out)
+    left_out = {"left out": sorted(set(range(len(collection))) - placed)}
+    sums = {
+        name: _sums(collection, members, scaling.mean)
+        for name, members in (parts | left_out).items()
+        if members
+    }
     distances = {
-        union: _distance(scaling, [moments[name] for name in union])
-        for size in range(1, len(moments) + 1)
-        for union in combinations(moments, size)
+        union: _distance(scaling, (sums[name] for name in union))
+        for size in range(1, len(sums) + 1)
+        for union in combinations(sums, size)
     }
     honest = {union: distance for union, distance in distances.items() if "test" not in union}
     near = min(honest, key=honest.__getitem__, default=())
@@ -452,44 +446,27 @@ def _statistics(collection: SeriesCollection, parts: Parts, scaling: Scaling) ->
         )
 
 
-# count, mean, squared deviations
-Moments = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+def _sums(collection: SeriesCollection, members: Sequence[int], mean: NDArray[Any]) -> NDArray[np.float64]:
+    """Count, sum and sum of squares ``(3, n_variates)`` of what the samples differ from a mean by."""
+    sums = np.zeros((3, len(mean)))
+    for index in members:
+        samples = collection[index].samples
+        for begin in range(0, samples.shape[1], CHUNK):
+            difference = samples[:, begin : begin + CHUNK].astype(np.float64) - mean[:, None]
+            finite = np.isfinite(difference)
+            sums[0] += finite.sum(axis=1)
+            sums[1] += difference.sum(axis=1, where=finite)
+            sums[2] += np.square(difference).sum(axis=1, where=finite)
+    return sums
 
 
-def _moments(collection: SeriesCollection, members: Sequence[int]) -> Moments:
-    return _pooled(
-        _moments_of_chunk(collection[index].samples[:, begin : begin + CHUNK])
-        for index in members
-        for begin in range(0, collection[index].n_samples, CHUNK)
-    )
-
-
-def _moments_of_chunk(chunk: NDArray[Any]) -> Moments:
-    samples = np.asarray(chunk, dtype=np.float64)
-    finite = np.isfinite(samples)
-    count = finite.sum(axis=1).astype(np.float64)
-    mean = samples.sum(axis=1, where=finite) / np.maximum(count, 1)
-    return count, mean, np.square(samples - mean[:, None]).sum(axis=1, where=finite)
-
-
-def _pooled(moments: Iterable[Moments]) -> Moments:
-    """Moments of several sets of samples as one: Chan's update, stable under large offsets."""
-    (count, mean, squares), *others = moments
-    for n, m, s in others:
-        total = np.maximum(count + n, 1)
-        squares = squares + s + (m - mean) ** 2 * count * n / total
-        mean = mean + (m - mean) * n / total
-        count = count + n
-    return count, mean, squares
-
-
-def _distance(scaling: Scaling, moments: Sequence[Moments]) -> float:
-    """Largest difference of mean or deviation over variates, in deviations."""
-    count, mean, squares = _pooled(moments)
-    deviation = np.sqrt(squares / np.maximum(count, 1))
+def _distance(scaling: Scaling, sums: Iterable[NDArray[np.float64]]) -> float:
+    """Largest difference of mean or deviation over variates, in deviations of the samples with these sums."""
+    count, total, squares = np.sum(list(sums), axis=0)
+    offset = total / np.maximum(count, 1)
+    deviation = np.sqrt(np.maximum(squares / np.maximum(count, 1) - offset**2, 0))
     deviation = np.where(deviation > 0, deviation, 1.0)
-    off = np.maximum(np.abs(scaling.mean - mean) / deviation, np.abs(scaling.deviation / deviation - 1))
-    return float(off.max())
+    return float(np.maximum(np.abs(offset) / deviation, np.abs(scaling.deviation / deviation - 1)).max())
 
 
 def read_fitted(folder: Path | str) -> tuple[Scaling, list[str]]:

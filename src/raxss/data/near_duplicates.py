@@ -2,18 +2,13 @@
 
     series, parts (n_series,) -> list of NearDuplicate: identical values, a common stretch, or the whole course
 
-Names and ids can change on the way from a recording to a collection. Three searches, each from cheap features to a
-comparison of the samples themselves:
-
 - *identical*: the same values, by hash; whether stored as integers, float32 or float64.
 - *stretch*: the same samples over a second or so, scaled, shifted, negated or with a little noise. Features
   are shapes around anchors, which are local maxima of the signal, so that a crop has the same ones.
 - *resampled*: the same course at another rate, pooled or resampled. Features are means over 64 equal bins.
 
-Signals that would be alike by chance are left out, unless identical: see `_is_distinctive`.
 Neighbouring channels of one recording are not copies, although they correlate with up to .999: in differences
 they do not, and what is left when one is taken from the other is no white noise.
-Next: leakage.py searches the parts of a split.
 """
 
 from __future__ import annotations
@@ -43,6 +38,7 @@ SHIFTS = (-1.0, -0.5, 0.0, 0.5, 1.0)  # samples of the lower rate
 
 SHAPE_RADIUS = 128  # samples on each side of an anchor
 SHAPE_BLOCK = 8  # samples in one of the 32 means that describe the shape
+SURROUNDINGS = 64  # samples whose mean an anchor departs from
 MOST_ANCHORS = 100_000  # over all series: the search is quadratic in them
 NARROWEST_ANCHOR = 64
 FARTHEST_SHAPE = 0.3  # distance of unit vectors, a correlation of .955
@@ -154,36 +150,42 @@ def _stretches(
 
 
 def _anchors(series: Series, radius: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Where the signal departs most from its nearest surroundings, and the shape there, upright and of norm 1."""
+    """Places of the anchors, and the shape around each, upright and of norm 1."""
     places, shapes = [], []
-    row = series.samples[first_varying(series) or 0]
-    around = np.arange(-SHAPE_RADIUS, SHAPE_RADIUS)
-    for begin in range(0, len(row), CHUNK):
-        low = max(begin - radius - SHAPE_RADIUS, 0)
-        samples = np.asarray(row[low : begin + CHUNK + radius + SHAPE_RADIUS], dtype=np.float64)
-        finite = np.isfinite(samples)
-        samples = np.where(finite, samples, 0.0)
-        bump = uniform_filter1d(samples, SHAPE_BLOCK) - uniform_filter1d(samples, SHAPE_RADIUS // 2)
-        height = np.abs(bump)
-        peaks = anchor_places(height, finite, radius, begin - low, begin - low + CHUNK)
-        blocks = samples[peaks[:, None] + around].reshape(
-            len(peaks), 2 * SHAPE_RADIUS // SHAPE_BLOCK, SHAPE_BLOCK
-        )
-        places.append(low + peaks)
-        shapes.append(_unit(blocks.mean(axis=2) * np.sign(bump[peaks])[:, None]).astype(np.float32))
+    for found, stretches, signs in anchored_stretches(series, radius):
+        blocks = stretches.reshape(len(found), 2 * SHAPE_RADIUS // SHAPE_BLOCK, SHAPE_BLOCK)
+        places.append(found)
+        shapes.append(_unit(blocks.mean(axis=2) * signs[:, None]).astype(np.float32))
     return np.concatenate(places), np.concatenate(shapes)
 
 
-def anchor_places(
-    height: NDArray[np.float64], finite: NDArray[np.bool_], radius: int, first: int, last: int
-) -> NDArray[np.int64]:
-    """Places from ``first`` up to ``last`` that are highest within ``radius`` samples, amid finite samples."""
-    peaks = np.flatnonzero((height == maximum_filter1d(height, 2 * radius + 1)) & (height > 0))
-    peaks = peaks[np.diff(peaks, prepend=-radius - 1) > radius]  # equal heights: what repeats says little
-    own = (peaks >= first) & (peaks < last)
-    peaks = peaks[own & (peaks >= SHAPE_RADIUS) & (peaks + SHAPE_RADIUS <= len(height))]
+def anchored_stretches(
+    series: Series, radius: int
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]]:
+    """Anchors ``(n,)``, samples around them ``(n, 256)`` and signs ``(n,)``, of each piece that is read at once.
+
+    An anchor is where the mean of 8 samples departs more from the mean of 64 around them than anywhere within
+    ``radius`` samples, amid finite samples; its sign is that of the departure.
+    """
+    row = series.samples[first_varying(series) or 0]
+    margin = radius + SHAPE_RADIUS  # that an anchor and its stretch may look at
     around = np.arange(-SHAPE_RADIUS, SHAPE_RADIUS)
-    return peaks[finite[peaks[:, None] + around].all(axis=1)]
+    for begin in range(0, len(row), CHUNK):
+        low = max(begin - margin, 0)
+        samples = np.asarray(row[low : begin + CHUNK + margin], dtype=np.float64)
+        finite = np.isfinite(samples)
+        level = (
+            samples[finite][0] if finite.any() else 0.0
+        )  # a large offset would cost the means their digits
+        clean = np.where(finite, samples - level, 0.0)
+        departure = uniform_filter1d(clean, SHAPE_BLOCK) - uniform_filter1d(clean, SURROUNDINGS)
+        height = np.abs(departure)
+        peaks = np.flatnonzero((height == maximum_filter1d(height, 2 * radius + 1)) & (height > 0))
+        peaks = peaks[np.diff(peaks, prepend=-radius - 1) > radius]  # equal heights: what repeats says little
+        own = (low + peaks >= begin) & (low + peaks < begin + CHUNK)
+        peaks = peaks[own & (peaks >= SHAPE_RADIUS) & (peaks + SHAPE_RADIUS <= len(samples))]
+        peaks = peaks[finite[peaks[:, None] + around].all(axis=1)]
+        yield low + peaks, samples[peaks[:, None] + around], np.sign(departure[peaks])
 
 
 def _same_stretch(first: Series, at_first: int, second: Series, at_second: int) -> float | None:

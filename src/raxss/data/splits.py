@@ -4,9 +4,8 @@
     SeriesCollection -> Split: train, validation, test                           split_series
     SeriesCollection -> one Split a fold, or one for each group left out          folds, leave_one_out
 
-Training gets only what it may see: the held-out series are never passed to it. A split that lets one patient
-sit on both sides can be made, since the paper's is of that kind, and is called leaky wherever it is shown.
-Next: leakage.py audits a split.
+A split that lets one patient sit on both sides can be made, since the paper's is of that kind, and is called leaky
+wherever it is shown. Next: leakage.py audits a split.
 """
 
 from __future__ import annotations
@@ -97,36 +96,20 @@ def _check_seed(seed: Any) -> None:
 class Split:
     """Which series are for training, for validation and for the test, and how that came about.
 
-    Attributes
-    ----------
-    train, validation, test
-        Indices into the collection, ascending. Only the first two may reach anything that learns.
-    by
-        What was kept together: patient, pair, recording, electrode, channel or centre.
-    leaky
-        Whether something wider than ``by`` sits on both sides, or that is not known.
-    balance
-        How classes were made equal: ``none``; ``train_val``, after the split; ``before_split`` and
-        ``sss_nih_quarter``, before it, so that the test part does not have the natural shares.
-    fold
-        Which fold, or which group was left out; None for a single split.
-    dropped
-        Indices that balancing left out.
-    description
-        One line for tables and reports, such as ``patient`` or ``channel (leaky)``.
+    Parts are ascending indices into the collection. Only the first two may reach anything that learns.
     """
 
     train: NDArray[np.int64]
     validation: NDArray[np.int64]
     test: NDArray[np.int64]
-    by: str
-    leaky: bool
+    by: str  # what was kept together: patient, pair, recording, electrode, channel or centre
+    leaky: bool  # whether something wider than ``by`` sits on both sides, or that is not known
     seed: int
     fractions: tuple[float, float, float]
-    balance: Balance = "none"
-    fold: str | None = None
-    dropped: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    description: str = ""
+    balance: Balance = "none"  # how classes were made equal; see `split_series`
+    fold: str | None = None  # which fold, or which group was left out; None for a single split
+    dropped: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # by balancing
+    description: str = ""  # one line for tables and reports, such as ``patient`` or ``channel (leaky)``
 
     def parts(
         self, collection: SeriesCollection
@@ -155,9 +138,13 @@ class Split:
             found = value.get("format") if isinstance(value, dict) else type(value).__name__
             raise DataError(f"this is no split: its format is {found!r}, needed is {FORMAT!r}.")
         place = {name: index for index, name in enumerate(names)}
-        listed = [(part, _names_in(value, part)) for part in (*PARTS, "dropped")]
         where: dict[str, str] = {}
-        for part, these in listed:
+        for part in (*PARTS, "dropped"):
+            these = value.get(part)
+            if not isinstance(these, list) or not all(isinstance(name, str) for name in these):
+                raise DataError(
+                    f"the split has no list of names under {part!r}; needed is one for each part."
+                )
             for name in these:
                 if name in where:
                     raise DataError(
@@ -170,8 +157,8 @@ class Split:
         try:
             return cls(
                 **{
-                    part: np.sort(np.array([place[name] for name in these], dtype=np.int64))
-                    for part, these in listed
+                    part: np.sort(np.array([place[name] for name in value[part]], dtype=np.int64))
+                    for part in (*PARTS, "dropped")
                 },
                 by=one_of("by", value["by"], LEVELS),
                 leaky=_of_kind(value, "leaky", bool),
@@ -206,13 +193,6 @@ def _of_kind(value: dict[str, Any], name: str, kind: type[_Kind]) -> _Kind:
     if type(found) is not kind:
         raise DataError(f"{name} is a {type(found).__name__}; needed is {kind.__name__}.")
     return found
-
-
-def _names_in(value: dict[str, Any], part: str) -> list[str]:
-    these = value.get(part)
-    if not isinstance(these, list) or not all(isinstance(name, str) for name in these):
-        raise DataError(f"the split has no list of names under {part!r}; needed is one for each part.")
-    return these
 
 
 def _refuse_repeated(names: Sequence[str]) -> None:

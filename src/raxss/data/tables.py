@@ -3,10 +3,8 @@
     .tsv, .csv -> Table: cells as text, by line and column
     content, or one line -> records, cells_of: rows of cells, where a table has rules of its own
 
-Tables come from many hands: byte order marks, Windows line ends, titles above the header, damage. Errors
-name file, line and column, and never a cell, because cells may be about a person. A table stays as compact as its
-file: rows are made on request, and numbers of lines and cells are limited.
-Next: workbooks.py reads worksheets; labels.py finds contacts and labels in tables; bids.py reads a dataset's own.
+Errors name file, line and column, and never a cell, because cells may be about a person. A table stays as compact
+as its file: rows are made on request, and numbers of lines and cells are limited.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from raxss._core import bounded
 from raxss.errors import RecordingError, display_name
@@ -44,7 +42,7 @@ class Table:
 
     path: Path
     columns: tuple[str, ...]
-    rows: Sequence[Row]
+    rows: tuple[Row, ...] | TextRows
     title: str = ""
 
     def column(self, names: Iterable[str]) -> str | None:
@@ -60,57 +58,34 @@ class Table:
         return tuple(cells[column] for _, cells in self.rows)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class TextRows(Sequence[Row]):
-    """The rows below the header of a text table, cut from its bytes on request."""
+@dataclass(frozen=True, eq=False)
+class TextRows:
+    """The rows below the header of a text table, cut from its bytes whenever they are iterated."""
 
     content: bytes
     columns: tuple[str, ...]
     tabs: bool
-    starts: array[int] = field(default_factory=lambda: array("Q"))  # of each row in the content, in bytes
-    lengths: array[int] = field(default_factory=lambda: array("Q"))
-    lines: array[int] = field(default_factory=lambda: array("Q"))  # the number of each row's last line
+    places: array[int] = field(
+        default_factory=lambda: array("Q")
+    )  # of each row: its last line, start, length
 
-    def append(self, line: int, start: int, length: int) -> None:
-        """Note where a row lies."""
-        self.lines.append(line)
-        self.starts.append(start)
-        self.lengths.append(length)
+    def __len__(self) -> int:
+        return len(self.places) // 3
+
+    def __iter__(self) -> Iterator[Row]:
+        for line, cells in zip(self.places[::3], self._cells(), strict=True):
+            named = zip(self.columns, cells, strict=True)
+            yield line, {name: plain_cell(cell) for name, cell in named if name}
 
     def values(self, column: str) -> Iterator[str]:
         """The cells of one column."""
-        place = len(self.columns) - 1 - self.columns[::-1].index(column)
-        return (plain_cell(cells[place]) for cells in self._cells(range(len(self))))
+        place = self.columns.index(column)
+        return (plain_cell(cells[place]) for cells in self._cells())
 
-    def _cells(self, places: Iterable[int]) -> Iterator[list[str]]:
-        texts = (self.content[self.starts[k] : self.starts[k] + self.lengths[k]].decode() for k in places)
+    def _cells(self) -> Iterator[list[str]]:
+        places = zip(self.places[1::3], self.places[2::3], strict=True)
+        texts = (self.content[start : start + length].decode() for start, length in places)
         return _reader(texts, tabs=self.tabs)
-
-    def _rows(self, places: range) -> Iterator[Row]:
-        for place, cells in zip(places, self._cells(places), strict=True):
-            named = zip(self.columns, cells, strict=True)
-            yield self.lines[place], {name: plain_cell(cell) for name, cell in named if name}
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def __iter__(self) -> Iterator[Row]:
-        return self._rows(range(len(self)))
-
-    @overload
-    def __getitem__(self, place: int) -> Row: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> tuple[Row, ...]: ...
-
-    def __getitem__(self, place: int | slice) -> Row | tuple[Row, ...]:
-        places = range(len(self))[place]
-        if isinstance(places, range):
-            return tuple(self._rows(places))
-        return next(self._rows(range(places, places + 1)))
-
-    def __repr__(self) -> str:
-        return repr(tuple(self))
 
 
 def read_table(path: Path, *, most_rows: int = MAX_TABLE_ROWS) -> Table:
@@ -122,8 +97,8 @@ def read_table(path: Path, *, most_rows: int = MAX_TABLE_ROWS) -> Table:
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "channels.tsv"
     >>> _ = path.write_text("name\\tstatus\\nG1\\tn/a\\n")
-    >>> read_table(path).rows
-    ((2, {'name': 'G1', 'status': ''}),)
+    >>> list(read_table(path).rows)
+    [(2, {'name': 'G1', 'status': ''})]
     """
     what = f"table {display_name(path)}"
     content = _content(path, what)
@@ -146,7 +121,7 @@ def read_table(path: Path, *, most_rows: int = MAX_TABLE_ROWS) -> Table:
                     f"{what} has more than {most_rows * CELLS_A_ROW:,} values up to line {line}; no more are read, "
                     "because they would not fit into the memory set aside for a table. Leave out columns."
                 )
-            rows.append(line, start, length)
+            rows.places.extend((line, start, length))
     except MalformedCsvError as error:
         raise RecordingError(f"{what} cannot be read from {error}. Write it again as text.") from error
     if rows is None:

@@ -3,13 +3,10 @@
     fit:     series, which of them are for validation -> digests of whole series and keys of stretches, kept
     predict: series -> "training", "validation", "training or validation", "in part", "no" or "unknown"
 
-The score of a series that a model was fitted on shows what the model remembers, not how it does on new recordings.
 The comparison is by content: names, files and formats do not matter. Digests are of the prepared samples as
 float32, so a recording is recognised when it is prepared as the training data were. A crop, a longer recording, or
-a copy in other units shares stretches (`stretch_keys`). A copy that was filtered, resampled or
-re-referenced, or whose pooling begins at another sample, is not recognised; `raxss audit-split` finds more kinds of
-copies, where both recordings are at hand. Next: uncertainty/summary.py has the state of each scored series;
-explain/ marks it.
+a copy in other units shares stretches (`stretch_keys`). A copy that was filtered, resampled or re-referenced is not
+recognised; `raxss audit-split` finds more kinds of copies, where both recordings are at hand.
 """
 
 from __future__ import annotations
@@ -25,15 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss._core.threads import compiled
-from raxss.data.near_duplicates import (
-    CHUNK,
-    NARROWEST_ANCHOR,
-    SHAPE_BLOCK,
-    SHAPE_RADIUS,
-    anchor_places,
-    first_varying,
-)
+from raxss.data.near_duplicates import NARROWEST_ANCHOR, SHAPE_RADIUS, anchored_stretches
 from raxss.data.series import Series
 
 TRAINING, VALIDATION, EITHER = "training", "validation", "training or validation"
@@ -179,7 +168,6 @@ def _digests(value: Any, name: str) -> frozenset[str]:
     return frozenset(value)
 
 
-SURROUNDINGS = SHAPE_RADIUS // 2  # samples whose mean an anchor departs from
 STEPS_A_DEVIATION = 32  # that a stretch is rounded to before it is hashed; 256 samples must agree in all
 MOSTLY_CHANGING = 0.75  # of the samples of a stretch with a key differ from the one before
 
@@ -187,84 +175,23 @@ MOSTLY_CHANGING = 0.75  # of the samples of a stretch with a key differ from the
 def stretch_keys(series: Series) -> NDArray[np.uint64]:
     """One-way keys of stretches of 256 samples around anchors; a crop has those of the original that lie in it.
 
-    An anchor is a sample where the mean of 8 departs more from the mean of 64 around it than anywhere within 64
-    samples. The stretch around it is centred, divided by its deviation, turned upright and rounded to steps of 1/32
-    deviation before it is hashed. So offset, gain, sign, units and the type of the samples do not change a key,
-    whereas another channel of the same recording has other keys. Stretches in which many samples repeat their
-    predecessor (saturation, flat lines, square waves) have no key: they would be alike without being copies. A
-    series shorter than 256 samples has none, and neither rounding nor noise below 1/1000 deviation changes most of
-    them.
+    The stretch around an anchor (`anchored_stretches`) is centred, divided by its deviation, turned upright and
+    rounded to steps of 1/32 deviation before it is hashed. So offset, gain, sign, units and the type of the samples
+    do not change a key, whereas another channel of the same recording has other keys. Stretches in which many
+    samples repeat their predecessor (saturation, flat lines, square waves) have no key: they would be alike without
+    being copies. A series shorter than 256 samples has none, and neither rounding nor noise below 1/1000 deviation
+    changes most of them.
     """
-    row = series.samples[first_varying(series) or 0]
-    margin = NARROWEST_ANCHOR + SHAPE_RADIUS  # that an anchor and its stretch may look at
     hashes = []
-    for begin in range(0, len(row), CHUNK):
-        low = max(begin - margin, 0)
-        samples = np.asarray(row[low : begin + CHUNK + margin], dtype=np.float64)
-        if len(samples) < 2 * SHAPE_RADIUS:
-            continue
-        heights = _departures(samples)
-        anchors = anchor_places(
-            heights, np.isfinite(samples), NARROWEST_ANCHOR, begin - low, begin - low + CHUNK
-        )
-        steps = _rounded_stretches(samples, anchors)
+    for _, stretches, signs in anchored_stretches(series, NARROWEST_ANCHOR):
+        changing = (np.diff(stretches) != 0).sum(axis=1) >= MOSTLY_CHANGING * 2 * SHAPE_RADIUS
+        stretches, signs = stretches[changing], signs[changing]
+        with np.errstate(all="ignore"):  # samples near the limits of float64
+            centred = stretches - stretches.mean(axis=1, keepdims=True)
+            deviations = np.sqrt(np.square(centred).mean(axis=1, keepdims=True))
+            steps = np.rint(STEPS_A_DEVIATION * signs[:, None] * centred / deviations).astype(np.int32)
         hashes += [hashlib.blake2b(stretch.tobytes(), digest_size=8).digest() for stretch in steps]
     return np.unique(np.frombuffer(b"".join(hashes), dtype="<u8")).astype(np.uint64)
-
-
-@compiled
-def _departures(samples: Any) -> Any:
-    """How far the mean of `SHAPE_BLOCK` samples around each departs from that of `SURROUNDINGS`; 0 at the ends."""
-    n = len(samples)
-    height = np.zeros(n)
-    clean = np.empty(n)
-    level = 0.0
-    for place in range(n):  # a large offset would cost the running sums their digits
-        if np.isfinite(samples[place]):
-            level = samples[place]
-            break
-    for place in range(n):
-        clean[place] = samples[place] - level if np.isfinite(samples[place]) else 0.0
-    near, around = SHAPE_BLOCK // 2, SURROUNDINGS // 2
-    sum_near, sum_around = 0.0, 0.0
-    for place in range(SURROUNDINGS):
-        sum_around += clean[place]
-    for place in range(around - near, around - near + SHAPE_BLOCK):
-        sum_near += clean[place]
-    for place in range(around, n - around):
-        height[place] = abs(sum_near / SHAPE_BLOCK - sum_around / SURROUNDINGS)
-        if place + around < n:
-            sum_around += clean[place + around] - clean[place - around]
-            sum_near += clean[place + near] - clean[place - near]
-    return height
-
-
-@compiled
-def _rounded_stretches(samples: Any, anchors: Any) -> Any:
-    """The stretch around each anchor in steps of its deviation, upright ``(n, 256)``; few changes: left out."""
-    width, reach = 2 * SHAPE_RADIUS, SHAPE_RADIUS
-    steps = np.empty((len(anchors), width), dtype=np.int32)
-    n_kept = 0
-    for anchor in anchors:
-        stretch = samples[anchor - reach : anchor + reach]
-        n_changes = 0
-        for place in range(1, width):
-            if stretch[place] != stretch[place - 1]:
-                n_changes += 1
-        if n_changes < MOSTLY_CHANGING * width:
-            continue
-        mean = stretch.mean()
-        deviation = np.sqrt(((stretch - mean) ** 2).mean())
-        near = stretch[reach - SHAPE_BLOCK // 2 : reach + SHAPE_BLOCK // 2].mean()
-        upright = (
-            1.0 if near >= stretch[reach - SURROUNDINGS // 2 : reach + SURROUNDINGS // 2].mean() else -1.0
-        )
-        for place in range(width):
-            steps[n_kept, place] = np.int32(
-                np.rint(STEPS_A_DEVIATION * upright * (stretch[place] - mean) / deviation)
-            )
-        n_kept += 1
-    return steps[:n_kept]
 
 
 def describe_data(

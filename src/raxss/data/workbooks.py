@@ -4,8 +4,7 @@
 
 An .xlsx is a zip archive of XML, and one of a few kilobytes can unpack to anything: numbers of parts, bytes, XML
 tags, cells and letters are limited, and each part is unpacked piece by piece before openpyxl sees it, because the
-directory of an archive may state other sizes than its parts have. Formulas are not computed, links not followed.
-Next: labels.py finds contacts and labels in these tables.
+directory of an archive may state other sizes than its parts have.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import re
 import stat
 import warnings
 import zipfile
+from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 from typing import IO, Any
@@ -64,17 +64,12 @@ def read_workbook(path: Path, *, marks: Collection[str], needed: Collection[str]
             raise RecordingError(f"{what} is not a regular file; check the path.")
         with open(path, "rb") as file:
             book, has_formulas = _unpacked(file, what)
-        titles, found = _sheets(openpyxl, book, what, data_only=True)
-        stored = [_from_header(rows, marks) for rows in found]
+        sheets = _sheets(openpyxl, book, what, marks, data_only=True)
         if has_formulas:
-            _, found = _sheets(openpyxl, book, what, data_only=False)
-            written = [_from_header(rows, marks) for rows in found]
-            _refuse_formulas(stored, written, what, needed)
-        return [
-            _table(path, rows, what, needed, title)
-            for title, rows in zip(titles, stored, strict=True)
-            if rows
-        ]
+            written = _sheets(openpyxl, book, what, marks, data_only=False)
+            for (_, results), (_, formulas) in zip(sheets, written, strict=True):
+                _refuse_formulas(results, formulas, what, needed)
+        return [_table(path, rows, what, needed, title) for title, rows in sheets if rows]
     except (RecordingError, MissingExtraError):
         raise
     except OSError as error:
@@ -193,9 +188,9 @@ def _tags(name: str, content: bytes) -> list[tuple[str, int]]:
 
 
 def _sheets(
-    openpyxl: Any, file: io.BytesIO, what: str, *, data_only: bool
-) -> tuple[list[str], list[list[Record]]]:
-    """Titles and cells of all worksheets as text, blank rows left out; nothing is computed, no link is followed."""
+    openpyxl: Any, file: io.BytesIO, what: str, marks: Collection[str], *, data_only: bool
+) -> list[tuple[str, list[Record]]]:
+    """Title and cells of all worksheets from their header on; nothing is computed, no link is followed."""
     file.seek(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about styles and menus that are not kept
@@ -205,36 +200,16 @@ def _sheets(
                 f"{what} has {len(book.worksheets):,} worksheets; at most {MAX_SHEETS} are read, because each is "
                 "looked through. Remove those that are not needed."
             )
-        limits = _Limits(what)
-        sheets = [_rows(sheet, limits) for sheet in book.worksheets]
-        titles = [str(sheet.title) for sheet in book.worksheets]
+        counted = Counter[str]()
+        sheets = [
+            (str(sheet.title), _from_header(_rows(sheet, counted, what), marks)) for sheet in book.worksheets
+        ]
     book.close()
-    return titles, sheets
+    return sheets
 
 
-class _Limits:
-    """Counts cells and letters of all worksheets."""
-
-    def __init__(self, what: str) -> None:
-        self.what, self.n_cells, self.n_letters = what, 0, 0
-
-    def add(self, line: int, cells: list[str]) -> None:
-        if line > MAX_SHEET_ROWS or len(cells) > MAX_SHEET_COLUMNS:
-            raise RecordingError(
-                f"{self.what} has more than {MAX_SHEET_ROWS:,} rows or {MAX_SHEET_COLUMNS} columns; is it the "
-                "right one?"
-            )
-        self.n_cells += len(cells)
-        self.n_letters += sum(map(len, cells))
-        if self.n_cells > MAX_SHEET_CELLS or self.n_letters > MAX_SHEET_LETTERS:
-            raise RecordingError(
-                f"{self.what} has more than {MAX_SHEET_CELLS:,} cells or {MAX_SHEET_LETTERS:,} letters in its "
-                "worksheets; no more are read, because a clinical sheet has a row for each patient. Remove what is "
-                "not needed, or export the sheet as .csv."
-            )
-
-
-def _rows(sheet: Any, limits: _Limits) -> list[Record]:
+def _rows(sheet: Any, counted: Counter[str], what: str) -> list[Record]:
+    """The rows of a worksheet; ``counted`` are cells and letters of all worksheets."""
     rows: list[Record] = []
     # with limits, because a sheet may declare millions of empty cells
     found = sheet.iter_rows(max_row=MAX_SHEET_ROWS + 1, max_col=MAX_SHEET_COLUMNS + 1, values_only=True)
@@ -244,9 +219,20 @@ def _rows(sheet: Any, limits: _Limits) -> list[Record]:
         cells = [_as_text(value) for value in values]
         while cells and not cells[-1].strip():
             cells.pop()
-        if cells:
-            limits.add(line, cells)
-            rows.append((line, cells))
+        if not cells:
+            continue
+        if line > MAX_SHEET_ROWS or len(cells) > MAX_SHEET_COLUMNS:
+            raise RecordingError(
+                f"{what} has more than {MAX_SHEET_ROWS:,} rows or {MAX_SHEET_COLUMNS} columns; is it the right one?"
+            )
+        counted.update(cells=len(cells), letters=sum(map(len, cells)))
+        if counted["cells"] > MAX_SHEET_CELLS or counted["letters"] > MAX_SHEET_LETTERS:
+            raise RecordingError(
+                f"{what} has more than {MAX_SHEET_CELLS:,} cells or {MAX_SHEET_LETTERS:,} letters in its "
+                "worksheets; no more are read, because a clinical sheet has a row for each patient. Remove what is "
+                "not needed, or export the sheet as .csv."
+            )
+        rows.append((line, cells))
     return rows
 
 
@@ -265,18 +251,15 @@ def _from_header(rows: list[Record], marks: Collection[str]) -> list[Record]:
     return []
 
 
-def _refuse_formulas(
-    stored: list[list[Record]], written: list[list[Record]], what: str, needed: Collection[str]
-) -> None:
+def _refuse_formulas(stored: list[Record], written: list[Record], what: str, needed: Collection[str]) -> None:
     """A formula whose result nobody stored looks like an empty cell, which means something else."""
-    for results, formulas in zip(stored, written, strict=True):
-        known = dict(results)
-        header = [plain_name(name) for name in formulas[0][1]] if formulas else []
-        for line, cells in formulas:
-            for place, (name, cell) in enumerate(zip(header, cells, strict=True)):
-                result = known.get(line, [""] * len(cells))[place]
-                if name in needed and cell.startswith("=") and not result:
-                    raise RecordingError(
-                        f"{what} has a formula without a stored result in line {line}, column {name!r}; formulas "
-                        "are not computed. Save the file in a spreadsheet program, or put the text there."
-                    )
+    results = dict(stored)
+    header = [plain_name(name) for name in written[0][1]] if written else []
+    for line, cells in written:
+        for place, (name, cell) in enumerate(zip(header, cells, strict=True)):
+            result = results.get(line, [""] * len(cells))[place]
+            if name in needed and cell.startswith("=") and not result:
+                raise RecordingError(
+                    f"{what} has a formula without a stored result in line {line}, column {name!r}; formulas "
+                    "are not computed. Save the file in a spreadsheet program, or put the text there."
+                )

@@ -9,6 +9,7 @@ engine writes. _core/jobs/ runs the jobs; cli/predict.py writes the table.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import warnings
@@ -30,7 +31,7 @@ from raxss._core.atomic import canonical_hash, make_folder, sha256_of
 from raxss._core.jobs import check_engine, each_result
 from raxss._core.jobs.outcome import Failure
 from raxss._core.progress import with_progress
-from raxss._core.sealing import FACTS, MOST_BYTES, WEIGHTS, digest_of, open_plain
+from raxss._core.sealing import FACTS, MOST_BYTES, WEIGHTS, open_plain
 from raxss._core.store import Store
 from raxss.data.bids import is_bids_root, plan_to_read
 from raxss.data.files import Line, distinct_names, lines_of_inputs, read_lines
@@ -150,7 +151,7 @@ def model_digest(folder: Path) -> str:
         if (folder / name).is_file():
             label = f"{name} in model {folder.name!r}"
             with open_plain(folder / name, label, most=MOST_BYTES[name]) as file:
-                digests[name] = digest_of(file)
+                digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
     return canonical_hash(digests)
 
 

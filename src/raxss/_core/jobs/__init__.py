@@ -27,40 +27,19 @@ def each_result(
     function: Callable[[Item], Result],
     items: Iterable[Item],
     *,
-    engine: str = "local",
-    n_workers: int | None = 1,
-    n_threads: int | None = None,
-    address: str | None = None,
-    retries: int = 2,
-    shared_folder: Path | None = None,
+    engine: str = "local",  # "ray": a cluster, whose nodes need the same raxss and the same paths
+    n_workers: int | None = 1,  # items worked on at once; 1, locally: in this process; None: one a core
+    n_threads: int | None = None,  # of each worker's numerical libraries; None leaves that to them
+    address: str
+    | None = None,  # of a Ray cluster: "auto", "host:port", "ray://host:port"; None: one is started
+    retries: int = 2,  # how often an item is run again after its worker died; not after its function raised
+    shared_folder: Path | None = None,  # where the function writes; a worker that does not see it says so
 ) -> Generator[tuple[int, Result | Failure], None, None]:
     """Run a function on every item, and give each result with the item's position as soon as it is there.
 
-    Parameters
-    ----------
-    function, items
-        Sent to other processes, so a function of a module. Items are taken as workers become free.
-    engine
-        ``"local"``: processes of this machine. ``"ray"``: a Ray cluster, whose nodes need the same raxss and the
-        same paths to whatever the function reads and writes. Tasks claim no GPU, so that several share one.
-    n_workers
-        How many items are worked on at once; 1 on the local engine: in this process; None: one a core.
-    n_threads
-        Of each worker's numerical libraries; None leaves that to them.
-    address
-        Of a Ray cluster: ``"auto"``, ``"host:port"``, ``"ray://host:port"``. None: one is started here, reachable
-        from this machine alone, and stopped at the end.
-    retries
-        How often an item is run again after its worker died; not after its function raised.
-    shared_folder
-        Where the function writes. A worker that does not see this folder says so, instead of writing elsewhere.
+    The function is one of a module; items are taken as workers become free. Close the iterator
+    (``contextlib.closing``) if it may be left early: that ends the workers at once.
 
-    Notes
-    -----
-    Close the iterator (``contextlib.closing``) if it may be left early: that ends the workers at once.
-
-    Examples
-    --------
     >>> for position, result in each_result(float, ["1.5", "two", "3"]):
     ...     print(position, result)
     0 1.5

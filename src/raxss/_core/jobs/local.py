@@ -34,7 +34,10 @@ def each_here(
     retries: int,
 ) -> Iterator[tuple[int, Result | Failure]]:
     """See `raxss._core.jobs.each_result`."""
-    n_workers = n_workers or max(1, _n_cores() // (n_threads or 1))
+    if n_workers is None:
+        from joblib import cpu_count
+
+        n_workers = max(1, cpu_count() // (n_threads or 1))  # affinity and the limits of a container count
     if n_workers > 1:
         yield from _in_processes(task, items, n_workers, n_threads, retries)
         return
@@ -42,12 +45,6 @@ def each_here(
         with threads_limited(n_threads):  # not while whoever takes the result is at work
             result = task(item)
         yield position, result
-
-
-def _n_cores() -> int:
-    from joblib import cpu_count
-
-    return int(cpu_count())  # of this process: affinity and the limits of a container count
 
 
 # In this process ----------------------------------------------------------------------------------------------
