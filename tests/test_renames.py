@@ -1,17 +1,37 @@
 """Old names in files: read with a warning at the user's line, written under the new name, hashed as before."""
 
 import json
+import shutil
 import subprocess
 import sys
+import warnings
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from torch import nn
 
 from raxss import Config, RAxSSClassifier
-from raxss._core.renames import BACKBONE, RENAMES, VALUES, current_backbone, current_settings, former_settings
+from raxss._core import renames
+from raxss._core.renames import (
+    BACKBONE,
+    COLUMN,
+    KEY,
+    RENAMES,
+    SECTION,
+    SETTING,
+    STUDY,
+    VALUES,
+    current_backbone,
+    current_names,
+    current_settings,
+    former_settings,
+    former_tables,
+)
 from raxss.benchmark.study import Study
-from raxss.errors import ConfigError
+from raxss.errors import ConfigError, ModelError
+from raxss.explain.series_evidence import SeriesEvidence
 from raxss.method.backbones import BACKBONES, build_backbone, register_backbone
 from resealed import reseal
 from toys import SMALL, waves
@@ -24,11 +44,14 @@ backbone_options = { of = "multiview", members = 2, options = { views = ["textur
 NEW = OLD.replace("committee", "ensemble").replace("textures", "ppv")
 
 
-def test_the_table_is_one_to_one_and_its_new_names_are_those_that_there_are():
+def test_the_table_is_one_to_one_and_no_name_is_old_and_new():
     assert set(VALUES.values()) <= set(RENAMES)
     for kind, names in RENAMES.items():
         assert len(set(names.values())) == len(names), kind
         assert not set(names) & set(names.values()), kind
+
+
+def test_new_names_are_those_that_there_are():
     assert set(RENAMES[BACKBONE].values()) <= set(BACKBONES)
     assert not set(RENAMES[BACKBONE]) & set(BACKBONES)
     options = {
@@ -36,6 +59,9 @@ def test_the_table_is_one_to_one_and_its_new_names_are_those_that_there_are():
         **dict.fromkeys(RENAMES["option of multiview"].values(), 8),
     }
     build_backbone("multiview", n_variates=1, window_length=64, n_outputs=1, options=options)
+    homes = Config().parameters()
+    assert set(RENAMES[SETTING].values()) <= set(homes)
+    assert set(RENAMES[SECTION].values()) <= set(Config().tables())
 
 
 def test_old_settings_are_read_with_a_warning_at_the_users_line():
@@ -51,15 +77,28 @@ def test_old_settings_are_read_with_a_warning_at_the_users_line():
     assert {item.filename for item in caught} == {__file__}
 
 
-def test_new_names_give_no_warning_are_what_is_written_and_keep_the_hash():
+def test_new_names_give_no_warning_and_are_what_is_written():
     config = Config.from_toml(NEW)
     assert "ensemble" in config.to_toml()
     assert "committee" not in config.to_toml()
     assert "textures" not in config.to_toml()
     assert Config.from_toml(config.to_toml()) == config
-    assert config.hash == "47a829719b43"
+
+
+def test_hashes_are_those_from_before_the_names():
+    assert Config.from_toml(NEW).hash == "47a829719b43"
+    presets = {name: Config.preset(name).hash for name in ("paper", "sss", "recommended")}
+    assert presets == {"paper": "d03895445e62", "sss": "a0bbeffc38fc", "recommended": "6c99b9a5c82c"}
     signals = {name: Config.preset("recommended", signal=name).hash for name in ("eeg", "ecg", "motion")}
     assert signals == {"eeg": "93f58d5d9c47", "ecg": "1bf1ecd55828", "motion": "f9fa74d041ce"}
+
+
+def lines_of(call):
+    """Files that the warnings of a call are attributed to."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    return {item.filename for item in caught if item.category is DeprecationWarning}
 
 
 STUDY_TEXT = """
@@ -88,9 +127,22 @@ STUDY_TEXT = """
     ],
 )
 def test_whoever_uses_an_old_name_is_told_at_the_own_line(call):
-    with pytest.warns(DeprecationWarning, match="is called") as caught:
-        call()
-    assert {item.filename for item in caught} == {__file__}
+    assert lines_of(call) == {__file__}
+
+
+def test_a_study_under_old_names_is_the_same_study():
+    new = Study.from_toml(STUDY_TEXT.replace("textures", "ppv")).compared()["mine"]
+    with pytest.warns(DeprecationWarning, match="'textures' is called 'ppv'"):
+        old = Study.from_toml(STUDY_TEXT).compared()["mine"]
+    assert (old.settings, old.description) == (new.settings, new.description)
+    changed = STUDY_TEXT.replace('base = "recommended"', 'base = "recommended"\n    backbone = "committee"')
+    with pytest.warns(DeprecationWarning, match="'committee' is called 'ensemble'"):
+        assert (
+            Study.from_toml(changed.replace('{ views = ["textures"] }', "{}"))
+            .compared()["mine"]
+            .settings["backbone"]
+            == "ensemble"
+        )
 
 
 def test_the_command_line_reports_an_old_name_once(tmp_path):
@@ -135,8 +187,9 @@ def test_a_model_folder_of_old_names_loads_and_predicts_the_same_bits(rng, tmp_p
 
 
 def test_a_setting_under_both_names_is_refused():
-    message = "option of multiview 'd_ppv' is given twice"
-    with pytest.warns(DeprecationWarning, match="is called"), pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match="option of multiview 'd_ppv' is given twice"):
+        current_names({"d_ppv": 8, "d_textures": 16}, "option of multiview", warn=False)
+    with pytest.warns(DeprecationWarning, match="is called"), pytest.raises(ConfigError, match="given twice"):
         Config.from_toml(
             '[backbone]\nbackbone = "multiview"\nbackbone_options = { d_ppv = 8, d_textures = 8 }'
         )
@@ -187,3 +240,76 @@ def test_there_and_back_is_the_same():
 def test_nobody_takes_an_old_name_for_a_network_of_their_own():
     with pytest.raises(ConfigError, match="the backbone name 'committee' belongs to"):
         register_backbone("committee")(nn.Identity)
+
+
+# Kinds of names that have no entry yet ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def renamed(monkeypatch):
+    """As if these had been renamed."""
+    for kind, names in {
+        SECTION: {"matching": "retrieval"},
+        SETTING: {"phi": "measure", "epochs": "max_epochs"},
+        STUDY: {"data": "dataset"},
+        COLUMN: {"mean_similarity": "support"},
+    }.items():
+        monkeypatch.setitem(renames.RENAMES, kind, names)
+
+
+def test_sections_and_settings(renamed):
+    with pytest.warns(DeprecationWarning, match="is called"):
+        config = Config.from_toml("[matching]\nphi = 'cosine'")
+    assert config.retrieval.measure == "cosine"
+    assert "phi" not in config.to_toml()
+    tables = former_tables(config.tables())
+    assert tables["matching"]["phi"] == "cosine"
+    assert "retrieval" not in tables
+    with pytest.warns(DeprecationWarning, match="setting 'phi'"):
+        assert Config.from_parameters({"phi": "cosine"}).retrieval.measure == "cosine"
+
+
+def test_sections_and_settings_of_a_study(renamed):
+    text = (
+        STUDY_TEXT.replace("[dataset]", "[data]").replace("textures", "ppv")
+        + "\n    phi = 'cosine'\n    [training]\n    epochs = 2"
+    )
+    with pytest.warns(DeprecationWarning, match="is called") as caught:
+        study = Study.from_toml(text)
+    with pytest.warns(DeprecationWarning, match="'phi' is called 'measure'"):
+        system = study.compared()["mine"]
+    assert {item.filename for item in caught} == {__file__}
+    assert study.training == {"max_epochs": 2}
+    assert system.settings["measure"] == "cosine"
+
+
+def test_keys_of_config_json(monkeypatch, tmp_path):
+    monkeypatch.setitem(renames.RENAMES, KEY, {"labels_of_old": "classes"})
+    old = Path(shutil.copytree(Path(__file__).parent / "data" / "model_0_1", tmp_path / "model"))
+    facts = json.loads((old / "config.json").read_text())
+    facts["labels_of_old"] = facts.pop("classes")
+    (old / "config.json").write_text(json.dumps(facts))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = RAxSSClassifier.from_pretrained(old)
+    assert any(
+        "key of config.json 'labels_of_old' is called 'classes'" in str(item.message) for item in caught
+    )
+    assert model.classes_.tolist() == facts["labels_of_old"]
+    facts["classes"] = facts["labels_of_old"]
+    (old / "config.json").write_text(json.dumps(facts))
+    with pytest.warns(Warning, match="not sealed|is called"), pytest.raises(ModelError, match="given twice"):
+        RAxSSClassifier.from_pretrained(old)
+
+
+def test_columns_of_evidence(rng, monkeypatch, tmp_path):
+    series = waves(rng)
+    model = RAxSSClassifier("dlinear", **SMALL).fit(series)
+    folder = model.explain(series[0]).save(tmp_path / "why")
+    windows = pd.read_parquet(folder / "windows.parquet")
+    name = next(iter(windows))
+    monkeypatch.setitem(renames.RENAMES, COLUMN, {"what_it_was": name})
+    windows.rename(columns={name: "what_it_was"}).to_parquet(folder / "windows.parquet")
+    with pytest.warns(DeprecationWarning, match="column 'what_it_was'"):
+        again = SeriesEvidence.load(folder)
+    assert again.series_probability == pytest.approx(model.explain(series[0]).series_probability)

@@ -1,7 +1,7 @@
-"""Renamed backbones, their options and values, in one table.
+"""Renamed settings, values, keys and columns of files, in one table.
 
-    settings file, study, config.json -> current_* -> the same under today's names, with a DeprecationWarning
-    settings that are hashed          -> former_settings -> the same under their first names, so that hashes stay
+    settings file, study, config.json, table -> current_* -> the same under today's names, with a DeprecationWarning
+    settings that are hashed                 -> former_*  -> the same under their first names, so that hashes stay
 
 To rename something that stands in files, add it to `RENAMES` and use the new name everywhere else, also for
 what is written. Entries stay: hashes of committed results and of model folders are made of the old names.
@@ -13,14 +13,27 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from raxss.errors import ConfigError
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+SECTION = "section"  # of a settings file, and of the settings in config.json
+SETTING = "setting"  # a parameter of the estimator
+STUDY = "section of a study"
+KEY = "key of config.json"
+COLUMN = "column"  # of evidence, predictions and results
 BACKBONE = "backbone"
 
 #: Kind of name -> old name -> new name. Options and values of a backbone come under its new name.
 RENAMES: dict[str, dict[str, str]] = {
+    SECTION: {},
+    SETTING: {},
+    STUDY: {},
+    KEY: {},
+    COLUMN: {},
     BACKBONE: {"committee": "ensemble"},
     "option of multiview": {"d_textures": "d_ppv"},
     "view of multiview": {"textures": "ppv"},
@@ -31,9 +44,34 @@ VALUES = {("multiview", "views"): "view of multiview", ("ensemble", "of"): BACKB
 Rename = Callable[[str, Any], Any]  # kind, name -> name
 
 
+def current_names(given: Mapping[str, Any], kind: str, *, warn: bool = True) -> dict[str, Any]:
+    """The same mapping with today's names as keys; ConfigError if something is given under both names.
+
+    ``kind`` is one of those in `RENAMES`; ``warn`` is False for files that nobody edits, such as results.
+
+    >>> current_names({"views": ["shapes"], "d_textures": 8}, "option of multiview", warn=False)
+    {'views': ['shapes'], 'd_ppv': 8}
+    """
+    return _keys(given, kind, _current if warn else _current_unwarned)
+
+
+def current_columns(table: pd.DataFrame, *, warn: bool = True) -> pd.DataFrame:
+    """The same table with today's names of columns; see `current_names`."""
+    current_names(dict.fromkeys(map(str, table.columns)), COLUMN, warn=warn)
+    return table.rename(columns=RENAMES[COLUMN])
+
+
+def current_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by section, ``{"retrieval": {"measure": "cosine"}}``, with today's names of both."""
+    return {
+        section: current_names(settings, SETTING) if isinstance(settings, Mapping) else settings
+        for section, settings in current_names(tables, SECTION).items()
+    }
+
+
 def current_settings(settings: Mapping[str, Any], *, warn: bool = True) -> dict[str, Any]:
-    """Parameters of an estimator with today's names of the backbone, its options and values."""
-    found = dict(settings)
+    """Parameters of an estimator with today's names of parameters and values."""
+    found = current_names(settings, SETTING, warn=warn)
     if "backbone" not in found:
         return found
     found["backbone"], options = current_backbone(found["backbone"], found.get("backbone_options"), warn=warn)
@@ -67,7 +105,12 @@ def former_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         found["backbone"] = _former(BACKBONE, network)
         if "backbone_options" in found:
             found["backbone_options"] = _options(network, found["backbone_options"], _former)
-    return found
+    return _keys(found, SETTING, _former)
+
+
+def former_tables(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Settings by section under their first names, for a hash."""
+    return {section: former_settings(key) for section, key in _keys(tables, SECTION, _former).items()}
 
 
 def warn_renamed(kind: str, old: str, new: str) -> None:
@@ -123,6 +166,18 @@ def _former(kind: str, name: Any) -> Any:
     return next((old for old, new in RENAMES.get(kind, {}).items() if new == name), name)
 
 
+def _keys(given: Mapping[str, Any], kind: str, rename: Rename) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        renamed = rename(kind, name)
+        if renamed in found:
+            raise ConfigError(
+                f"the {kind} {renamed!r} is given twice, once under another name. Remove one of them."
+            )
+        found[renamed] = value
+    return found
+
+
 def _options(backbone: Any, options: Any, rename: Rename) -> Any:
     """Options of a backbone of this name, which is today's; members of an ensemble have options of their own."""
     if not (isinstance(backbone, str) and isinstance(options, Mapping)):
@@ -134,14 +189,7 @@ def _options(backbone: Any, options: Any, rename: Rename) -> Any:
         elif backbone == "ensemble" and option in ("options", "members"):
             of = _current_unwarned(BACKBONE, options.get("of", "multiview"))
             found[option] = _each(value, partial(_options, of, rename=rename))
-    kind = f"option of {backbone}"
-    renamed = {rename(kind, option): value for option, value in found.items()}
-    if len(renamed) < len(found):
-        twice = next(new for old, new in RENAMES[kind].items() if old in found and new in found)
-        raise ConfigError(
-            f"the {kind} {twice!r} is given twice, once under another name. Remove one of them."
-        )
-    return renamed
+    return _keys(found, f"option of {backbone}", rename)
 
 
 def _each(value: Any, rename: Callable[[Any], Any]) -> Any:

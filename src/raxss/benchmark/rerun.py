@@ -19,7 +19,7 @@ import pandas as pd
 
 from raxss._core.atomic import json_ready
 from raxss._core.bounded import read_json
-from raxss._core.renames import current_settings
+from raxss._core.renames import SETTING, current_names, current_settings
 from raxss.benchmark.dataset import HEADLINES
 from raxss.benchmark.evaluation_set import View, is_view_of, views_of
 from raxss.benchmark.packed import facts_of, read_run
@@ -207,7 +207,7 @@ def _again(
         raise ConfigError(f"the study has no seed {old.seed}{did_you_mean(str(old.seed), known)}")
     system = study.compared()[old.system]
     committed = current_settings(old.settings, warn=False)
-    choice = committed.get("choice", {})
+    choice = current_names(committed.get("choice", {}), SETTING, warn=False)
     today = system.parameters(
         view.windows, training=study.training, choice=choice, longest=view.longest, positive=view.positive
     )

@@ -18,6 +18,7 @@ from typing import Any
 
 from raxss._core.atomic import sha256_of
 from raxss._core.bounded import read_toml_text, toml_of
+from raxss._core.renames import SETTING, STUDY, current_names
 from raxss.benchmark.dataset import StudyDataset, datasets_in
 from raxss.benchmark.reading import names_in, refuse_repeated, refuse_unknown, section, whole
 from raxss.benchmark.systems import BUDGET, SYSTEMS, System, find_system
@@ -85,6 +86,7 @@ class Study:
         """Read and check the text of a study; ``name`` is the default name."""
         tables = toml_of(text, "the study")
         json.dumps(tables, default=_refuse_value)
+        tables = current_names(tables, STUDY)
         known = "name systems seeds n_threads extensions dataset preparation windows split training system analysis"
         refuse_unknown("the study", tables, known.split())
         own, analyses = section(tables, "system"), section(tables, "analysis")
@@ -188,6 +190,7 @@ def _refuse_value(value: Any) -> None:
 
 
 def _training(given: Mapping[str, Any]) -> dict[str, Any]:
+    given = current_names(given, SETTING)
     refuse_unknown("[training]", given, BUDGET)
     dataclasses.replace(TrainingConfig(), **given)
     return dict(given)

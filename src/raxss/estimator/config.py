@@ -22,7 +22,7 @@ import numpy as np
 
 from raxss._core.atomic import canonical_hash
 from raxss._core.bounded import read_toml_text, toml_of
-from raxss._core.renames import former_settings
+from raxss._core.renames import SETTING, current_names, current_tables, former_tables
 from raxss._core.settings import toml_value
 from raxss.data.prepare.preprocessing import PreparationConfig
 from raxss.errors import ConfigError, did_you_mean, one_of
@@ -253,7 +253,7 @@ class Config:
     def updated(self, tables: Mapping[str, Any]) -> Config:
         """A copy with changes, by stage: ``{"retrieval": {"measure": "cosine"}}``."""
         stages = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
-        for stage, settings in tables.items():
+        for stage, settings in current_tables(tables).items():
             if stage not in stages:
                 raise ConfigError(f"unknown section {stage!r}{did_you_mean(stage, stages)}")
             if not isinstance(settings, Mapping):
@@ -270,7 +270,7 @@ class Config:
         """Sort plain parameters (``measure="cosine"``) into their stages; numpy's scalars become Python's."""
         stages: dict[str, dict[str, Any]] = {}
         homes = setting_homes()
-        for name, value in parameters.items():
+        for name, value in current_names(parameters, SETTING).items():
             if name not in homes:
                 raise ConfigError(f"unknown setting {name!r}{did_you_mean(name, homes)}")
             if name == "augmentation":
@@ -315,8 +315,7 @@ class Config:
         for stage in ("calibration", "augmentation"):
             if getattr(self, stage) == getattr(DEFAULTS, stage):
                 del tables[stage]  # so that settings from before these stages keep their hash
-        tables = {stage: without_additions(settings) for stage, settings in tables.items()}
-        tables["backbone"] = former_settings(tables["backbone"])
+        tables = former_tables({stage: without_additions(settings) for stage, settings in tables.items()})
         return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
@@ -330,7 +329,7 @@ class Config:
         tables["windows"] = {"stride": tables["windows"]["stride"]}
         kept = {name: without_additions(tables[name]) for name in ("windows", "retrieval", "aggregation")}
         kept["retrieval"].pop("refresh", None)  # of training
-        return canonical_hash(kept)[:12]
+        return canonical_hash(former_tables(kept))[:12]
 
 
 DEFAULTS = Config()

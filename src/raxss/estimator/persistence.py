@@ -29,6 +29,7 @@ from safetensors.torch import load, save
 
 from raxss._core.atomic import whole_folder, write_bytes
 from raxss._core.memory import gigabytes
+from raxss._core.renames import KEY, current_names, current_tables
 from raxss._core.sealing import (
     CARD,
     FACTS,
@@ -185,8 +186,8 @@ def load_model(kind: type[Model], folder: Path, *, backbone: Any, device: str) -
 
 
 def _read_model(kind: type[Model], files: ModelFiles, *, backbone: Any, device: str) -> Model:
-    facts, header = files.facts, files.header
-    settings = _mapping(facts, "settings")
+    facts, header = current_names(files.facts, KEY), files.header
+    settings = facts["settings"] = current_tables(_mapping(facts, "settings"))
     stated = Config.from_tables(settings)
     _refuse_other_settings(facts, stated)
     if backbone is not None:

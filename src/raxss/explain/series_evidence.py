@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss._core.atomic import json_ready, make_folder, read_parquet, whole_file, whole_folder, write_text
+from raxss._core.renames import current_columns
 from raxss.data.series import Series
 from raxss.data.training_overlap import STATES, UNKNOWN
 from raxss.errors import ConfigError, DataError, one_of
@@ -146,7 +147,7 @@ class SeriesEvidence(Evidence):
                 raise ValueError(f"its format is {head['format']!r}, needed is {FORMAT!r}")
             summary = summary_of(head, _summary_fields(), LATER)
             windows, neighbors = (
-                read_parquet(folder / f"{name}.parquet") for name in ("windows", "neighbors")
+                current_columns(read_parquet(folder / f"{name}.parquet")) for name in ("windows", "neighbors")
             )
             summary["seen_in_training"] = head.get("seen_in_training", UNKNOWN)
             if summary["seen_in_training"] not in tuple(STATES):

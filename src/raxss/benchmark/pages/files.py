@@ -11,6 +11,7 @@ import pandas as pd
 
 from raxss._core.atomic import without_formula, write_bytes
 from raxss._core.bounded import decoded, read_bytes
+from raxss._core.renames import current_columns
 from raxss.data.tables import MalformedCsvError, records
 from raxss.errors import DataError, display_name
 from raxss.metrics import METRICS
@@ -70,7 +71,7 @@ def read_table(text: str) -> Frame:
     >>> read_table("dataset,system,seed,auc\\n007,nan,1,0.5\\n007,'-x,1,0.5\\n").values.tolist()
     [['007', 'nan', 1, 0.5], ['007', '-x', 1, 0.5]]
     """
-    table = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
+    table = current_columns(pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False), warn=False)
     for name in table:
         if name in FIGURES or NUMBERS.fullmatch(str(name)):
             table[name] = pd.to_numeric(table[name])
