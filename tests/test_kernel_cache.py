@@ -384,6 +384,54 @@ def test_the_group_of_the_user_alone_may_write_above_and_other_groups_may_not(
     kernel_cache._is_own_group.cache_clear()
 
 
+OLD_PLACES = """
+    import os, pickle, sys
+    from pathlib import Path
+    import numba, numpy as np
+    from raxss._core.kernel_cache import cached
+
+    class Command:
+        def __reduce__(self):
+            return os.system, (f"touch '{sys.argv[2]}'",)
+
+    import kernels
+    planted = pickle.dumps(numba.__version__) + pickle.dumps(Command())
+    numba.njit(cache=True)(kernels.summed)(np.ones(3))  # numba says where it would look
+    places = [*Path("__pycache__").glob("*.nb?"), *Path(os.environ.get("NUMBA_CACHE_DIR", "no")).rglob("*.nb?")]
+    assert len(places) == 2, places
+    for place in places:
+        place.write_bytes(planted if place.suffix == ".nbi" else pickle.dumps(Command()))
+    kernel = numba.njit(kernels.summed)
+    if sys.argv[1] == "ours":
+        kernel = cached(kernel)
+    else:
+        kernel.enable_caching()
+    try:
+        print(kernel(np.ones(3)))
+    except Exception as error:
+        print(type(error).__name__)
+"""
+
+
+@pytest.mark.parametrize("variable", [False, True])
+@pytest.mark.parametrize("whose", ["numbas", "ours"])
+def test_what_is_planted_where_numba_looks_is_not_read(tmp_path, whose, variable):
+    """numba itself runs it, which shows that it was planted well."""
+    (tmp_path / "kernels.py").write_text("def summed(x):\n    return x.sum()\n")
+    environment = os.environ | {"RAXSS_COMPILED": str(tmp_path / "compiled")}
+    environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *sys.path])
+    environment.pop("NUMBA_CACHE_DIR", None)
+    if variable:
+        environment["NUMBA_CACHE_DIR"] = str(tmp_path / "numba")
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(OLD_PLACES), whose, tmp_path / "canary"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert (tmp_path / "canary").exists() == (whose == "numbas")
+    if whose == "ours":
+        assert done.stdout == "3.0\n"
+
+
 # Several processes --------------------------------------------------------------------------------------------
 
 SIDE_BY_SIDE = """
@@ -421,3 +469,37 @@ def test_processes_that_compile_at_once_leave_whole_entries(folder):
     assert len(entries(folder)) == 4
     for entry in entries(folder):
         assert kernel_cache._read(entry) is not None
+
+
+PREDICT = """
+    import hashlib, sys
+    from raxss import RAxSSClassifier
+    from raxss.data.datasets import load_synthetic
+    model = RAxSSClassifier.from_pretrained(sys.argv[1], device="cpu")
+    print(model.predict_proba(load_synthetic(8)).tobytes().hex())
+"""
+
+
+@pytest.mark.slow
+def test_predictions_are_the_same_whatever_happens_to_the_entries(folder, tmp_path):
+    """With the real kernels: all entries damaged in each way, in turn."""
+    from raxss import RAxSSClassifier
+    from raxss.data.datasets import load_synthetic
+
+    model = RAxSSClassifier(window_length=128, stride=64, max_epochs=1, random_state=0, device="cpu")
+    model.fit(load_synthetic(8)).save_pretrained(tmp_path / "model")
+    for entry in entries(folder):
+        entry.unlink()  # also of kernels that fitting alone uses
+
+    def predicted():
+        command = [sys.executable, "-c", textwrap.dedent(PREDICT), tmp_path / "model"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    expected = predicted()
+    assert len(entries(folder)) > 3
+    assert predicted() == expected
+    for damage in ("empty", "cut", "flipped bits", "zeros"):
+        for entry in entries(folder):
+            DAMAGES[damage](entry)
+        assert predicted() == expected
+        assert all(kernel_cache._read(entry) is not None for entry in entries(folder))

@@ -24,7 +24,6 @@ from raxss._core import outputs
 from raxss._core.atomic import reserved_output, whole_file, whole_files, whole_folder
 from raxss._core.outputs import output_lock
 from raxss.errors import OutputError, OutputInUseError
-from test_atomic import names
 
 needs_locks = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such locks")
 
@@ -35,6 +34,10 @@ HOLD = """
         print("ready", flush=True)
         sys.stdin.readline()
 """
+
+
+def names(folder):
+    return sorted(file.name for file in folder.iterdir())
 
 
 def take(path):
@@ -289,7 +292,7 @@ def attempt(kind, place, text, overwrite):
         return "there" if error.errno == errno.EEXIST else repr(error)
 
 
-def write_in_rounds(n_rounds, kind, root, overwrite, barrier, found, who):
+def write_in_rounds(kind, root, n_rounds, overwrite, barrier, found, who):
     """A process with two threads that write the same as everyone else, round by round."""
     with ThreadPoolExecutor(2) as threads:
         for number in range(n_rounds):
@@ -299,14 +302,11 @@ def write_in_rounds(n_rounds, kind, root, overwrite, barrier, found, who):
             found.put((number, {f"{who}.{item}": future.result() for item, future in enumerate(each)}))
 
 
-def rounds_of(n_rounds, *arguments):
+def rounds_of(target, n_rounds, *arguments):
     """Every writer's outcome in every round, of two processes."""
     context = multiprocessing.get_context("spawn")
     barrier, found = context.Barrier(2), context.Queue()
-    processes = [
-        context.Process(target=write_in_rounds, args=(n_rounds, *arguments, barrier, found, who))
-        for who in range(2)
-    ]
+    processes = [context.Process(target=target, args=(*arguments, barrier, found, who)) for who in range(2)]
     for process in processes:
         process.start()
     outcomes = [{} for _ in range(n_rounds)]
@@ -323,7 +323,7 @@ def rounds_of(n_rounds, *arguments):
 @pytest.mark.parametrize("kind", ["file", "folder", "files"])
 def test_of_many_writers_one_wins_and_the_others_get_an_error(tmp_path, kind, overwrite):
     """Two processes with two threads each, 120 rounds; `whole_files` always replaces."""
-    outcomes = rounds_of(120, kind, tmp_path, overwrite)
+    outcomes = rounds_of(write_in_rounds, 120, kind, tmp_path, 120, overwrite)
     for number, some in enumerate(outcomes):
         assert len(some) == 4
         assert set(some.values()) <= {"done", "in use", "there"}, some
@@ -337,12 +337,45 @@ def test_of_many_writers_one_wins_and_the_others_get_an_error(tmp_path, kind, ov
     assert not [name for name in names(tmp_path) if name.startswith(".")]
 
 
+def fit_in_rounds(root, n_rounds, barrier, found, who):
+    """``raxss fit`` again and again, with a seed of its own, by which a model tells whose it is."""
+    from raxss.cli import app
+
+    for number in range(n_rounds):
+        barrier.wait(120)
+        arguments = [
+            "fit", root / "manifest.csv", "--out", root / f"model-{number}", "--window-length", 128, "--stride", 64,
+            "--max-epochs", 1, "--device", "cpu", "--seed", who, "--config", root / "small.toml",
+        ]  # fmt: skip
+        done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        found.put((number, {who: "done" if done.exit_code == 0 else str(done.exception)}))
+
+
 def write_manifest(folder, series):
     rows = ["path,label,group"]
     for item in series:
         np.savez(folder / f"{item.name}.npz", samples=item.samples, rate=item.rate)
         rows.append(f"{item.name}.npz,{item.label},{item.name}")
     (folder / "manifest.csv").write_text("\n".join(rows) + "\n")
+
+
+@pytest.mark.parametrize("n_rounds", [3, pytest.param(30, marks=pytest.mark.slow)])
+def test_two_fits_of_one_model_at_once(tmp_path, n_rounds):
+    from raxss import RAxSSClassifier
+    from raxss.data.datasets import load_synthetic
+
+    write_manifest(tmp_path, load_synthetic(8))
+    (tmp_path / "small.toml").write_text('[backbone]\nbackbone = "dlinear"\n')
+    outcomes = rounds_of(fit_in_rounds, n_rounds, tmp_path, n_rounds)
+    for number, some in enumerate(outcomes):
+        (winner,) = [who for who, outcome in some.items() if outcome == "done"]
+        error = re.escape(f"'model-{number}'") + " (is being written by another raxss process|exists already)"
+        assert re.search(error, some[1 - winner]), some
+        assert RAxSSClassifier.from_pretrained(tmp_path / f"model-{number}").seed_ == winner
+    left = [name for name in names(tmp_path) if not name.endswith(".npz")]
+    assert left == sorted(["manifest.csv", "small.toml", *(f"model-{number}" for number in range(n_rounds))])
+    met = sum("being written" in outcome for some in outcomes for outcome in some.values())
+    assert met > (25 if n_rounds == 30 else 0)
 
 
 # Every command ------------------------------------------------------------------------------------------------
@@ -439,8 +472,6 @@ def fitted():
 
 def savers(fitted, folder):
     """What writes an output from Python: its path, and the call."""
-    from sklearn.base import clone
-
     from raxss.data.splits import split_series
     from raxss.explain import report_of
 
@@ -448,24 +479,32 @@ def savers(fitted, folder):
     evidence = model.explain(series[0])
     report = report_of([evidence], name="a", model={})
     split = split_series(series, seed=0)
-    place = folder / "c.checkpoint"
     return {
         "model": (folder / "model", partial(model.save_pretrained, folder / "model")),
         "evidence": (folder / evidence.name, partial(evidence.save, folder, figures=False)),
         "report": (folder / "a.html", partial(report.save, folder / "a.html")),
         "split": (folder / "s.json", partial(split.save, folder / "s.json", series.names)),
-        "checkpoint": (place, lambda overwrite: clone(model).fit(series, checkpoint=place)),
     }
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize("what", ["model", "evidence", "report", "split", "checkpoint"])
+@pytest.mark.parametrize("what", ["model", "evidence", "report", "split"])
 def test_outputs_from_python_are_held_too(fitted, tmp_path, in_a_thread, what, overwrite):
     place, save = savers(fitted, tmp_path)[what]
     in_a_thread(place)
     with pytest.raises(OutputInUseError, match=re.escape(repr(place.name))):
         save(overwrite=overwrite)
     assert names(tmp_path) == [f".{place.name}.lock"]
+
+
+def test_a_checkpoint_is_held_while_training(fitted, tmp_path, in_a_thread):
+    from sklearn.base import clone
+
+    model, series = fitted
+    in_a_thread(tmp_path / "c.checkpoint")
+    with pytest.raises(OutputInUseError, match=r"'c\.checkpoint'"):
+        clone(model).fit(series, checkpoint=tmp_path / "c.checkpoint")
+    assert names(tmp_path) == [".c.checkpoint.lock"]
 
 
 # Commands that only look --------------------------------------------------------------------------------------
