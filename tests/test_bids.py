@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 
 from make_bids import BAD, CHANNELS, OTHER_TYPE, UNMATCHED, make_bids
 from raxss.data.bids import bids_table, plan_bids, read_bids
-from raxss.data.bids_tree import find_runs
+from raxss.data.bids_tree import open_tree, runs_of
 from raxss.data.plan import read_plan
 from raxss.errors import ConfigError, LabelError, RAxSSWarning, RecordingError
 
@@ -100,7 +100,7 @@ def test_pt01_is_left_out_of_a_crop_because_no_event_marks_an_onset(shared_data)
 
 def test_the_sidecars_of_ds003029_tell_all_that_is_missing(shared_data):
     root = shared_data / "ds003029"
-    runs = find_runs(root)
+    runs = runs_of(open_tree(root))
     assert len(runs) == 106
     assert len({run.patient for run in runs}) == 35
     plan = plan_bids(root)
@@ -311,7 +311,7 @@ def test_a_sidecar_above_holds_for_the_runs_below_unless_one_is_nearer(tree):
     assert len(plan) == 2 * (len(CHANNELS) - 1) - 1
     above = next(recording for recording in plan.recordings if recording.name == FIRST)
     assert tree / "task-ictal_channels.tsv" in above.files
-    assert len(find_runs(tree)) == 2
+    assert len(runs_of(open_tree(tree))) == 2
 
 
 def test_channels_that_only_table_or_recording_has_are_listed(tree):

@@ -419,7 +419,6 @@ def test_only_patients_with_soz_labels_are_counted_where_they_are_known():
 
 
 def test_the_centres_of_the_real_sidecars_are_counted_right(shared_data):
-    pytest.importorskip("mne_bids")
     table = summarise_centres(bids_table(shared_data / "ds003029"))[0].set_index("centre")
     assert table.index.tolist() == list(PAPER)
     assert table["patients"].to_dict() == {centre: numbers[0] for centre, numbers in PAPER.items()}
@@ -475,7 +474,6 @@ def test_the_list_as_json_has_every_dataset(tmp_path):
 
 
 def test_the_summary_prints_the_papers_table_by_centre(shared_data):
-    pytest.importorskip("mne_bids")
     lines = run("summary", "--root", shared_data).output.splitlines()
     assert lines[0].split()[:4] == ["centre", "patients", "with", "SOZ"]
     assert [line.split()[0] for line in lines[1:5]] == ["JHH", "NIH", "UMMC", "UMH"]

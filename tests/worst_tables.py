@@ -96,7 +96,7 @@ def _in_tree(read: Any, path: Path, *more: object) -> object:
 def _channels(rows: Any, path: Path) -> object:
     from raxss.data.bids_tree import BidsRun
 
-    return _in_tree(rows, path, BidsRun("sub-01_task-a", "01", "ieeg", path.parent, {"subject": "01"}, None))
+    return _in_tree(rows, path, BidsRun("sub-01_task-a", "01", "ieeg", path.parent, None))
 
 
 def _manifest(lines_of_inputs: Any, path: Path) -> object:

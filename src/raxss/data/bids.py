@@ -34,7 +34,6 @@ from raxss.data.bids_labels import (
 from raxss.data.bids_tree import (
     BidsRun,
     Tree,
-    find_runs,
     is_bids_root,
     open_tree,
     runs_of,
@@ -74,7 +73,7 @@ from raxss.errors import (
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CLINICAL_SHEET", "bids_table", "find_runs", "is_bids_root", "plan_bids", "read_bids"]
+__all__ = ["CLINICAL_SHEET", "bids_table", "is_bids_root", "plan_bids", "read_bids"]
 
 # --- the plan
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -19,11 +18,12 @@ from typing import Any
 from raxss.data.confinement import leads_outside, problem_of_opening
 from raxss.data.formats.fields import Refused, not_downloaded
 from raxss.data.formats.registry import UNREAD, bids_suffixes, format_of
+from raxss.data.inspection.sidecars import DATATYPES, names_in, parsed, sidecars_of
 from raxss.data.inspection.tables import read_json
 from raxss.data.tables import MAX_KEPT_ROWS, Table, read_table
-from raxss.errors import MissingExtraError, RecordingError, display_name
+from raxss.errors import RecordingError, display_name
 
-DATATYPES = ("ieeg", "eeg")
+ENTITIES = {"sub", "ses", "task", "acq", "tracksys", "run", "proc", "recording", "space", "split", "desc"}
 
 
 @dataclass(frozen=True)
@@ -34,25 +34,20 @@ class BidsRun:
     patient: str
     datatype: str
     folder: Path
-    entities: Mapping[str, str]
     signal: Path | None
     absent: tuple[str, ...] = ()
 
 
-@dataclass
+@dataclass(frozen=True)
 class Tree:
-    """A BIDS root, and the names in each of its folders, each listed once."""
+    """A BIDS root, and in whole sentences what was not read of it."""
 
     root: Path
-    listed: dict[Path, list[str]] = field(default_factory=dict)
-    remarks: list[str] = field(default_factory=list)  # what was not read, in whole sentences
+    remarks: list[str] = field(default_factory=list)
 
     def names(self, folder: Path) -> list[str]:
         """What is in a folder, in order; nothing where it is none or lies outside the root."""
-        if folder not in self.listed:
-            is_there = folder.is_dir() and not leads_outside(folder, self.root)
-            self.listed[folder] = sorted(os.listdir(folder)) if is_there else []
-        return self.listed[folder]
+        return sorted(names_in(folder, self.root))
 
     def relative(self, path: Path) -> str:
         """As the dataset names it."""
@@ -74,11 +69,6 @@ class Tree:
         """An error unless this is a regular file inside the root that can be read."""
         if problem := problem_of_opening(path, self.root):
             raise RecordingError(f"[{problem.code}] {problem.message}")
-
-
-def find_runs(root: Path | str) -> list[BidsRun]:
-    """Every recording that the tree has or should have, by the names of its files and its ``scans.tsv``."""
-    return runs_of(open_tree(root))
 
 
 def open_tree(root: Path | str) -> Tree:
@@ -107,14 +97,11 @@ def runs_of(tree: Tree) -> list[BidsRun]:
         if not subject.startswith("sub-") or not folder.is_dir():
             continue
         if not re.fullmatch(r"sub-[A-Za-z0-9]+", subject):
-            tree.remarks.append(
-                f"folder {display_name(subject)} was not read: BIDS allows letters and digits after 'sub-'."
-            )
-            continue
-        if leads_outside(folder, tree.root):
-            tree.remarks.append(
-                f"folder {display_name(subject)} was not read: a link leads out of the dataset."
-            )
+            why = "BIDS allows letters and digits after 'sub-'"
+        else:
+            why = "a link leads out of the dataset" if leads_outside(folder, tree.root) else ""
+        if why:
+            tree.remarks.append(f"folder {display_name(subject)} was not read: {why}.")
             continue
         sessions = [folder / name for name in tree.names(folder) if re.fullmatch(r"ses-[A-Za-z0-9]+", name)]
         for above in [folder, *sessions]:
@@ -144,45 +131,27 @@ def _runs_of_folder(tree: Tree, above: Path, subject: str, datatype: str) -> lis
         if name.endswith((f"_{datatype}.json", "_channels.tsv")):
             stem = name.rpartition("_")[0]
             entities = _entities(stem)
-            if stem in files:
-                continue
-            if entities is None or not any(
-                entities.items() <= (_entities(file) or {}).items() for file in files
-            ):
-                files.setdefault(stem, "")
+            is_shared = entities and any(entities.items() <= _entities(file).items() for file in files)
+            if stem not in files and not is_shared:
+                files[stem] = ""
     runs = []
     for stem, suffix in sorted(files.items()):
-        entities = _entities(stem)
-        if entities is None or f"sub-{entities.get('subject')}" != subject:
+        if f"sub-{_entities(stem).get('sub')}" != subject:
             tree.remarks.append(
                 f"file {display_name(f'{stem}_{datatype}{suffix}')} was not read: its name breaks the rules of "
                 "BIDS or is not its subject's."
             )
             continue
-        signal, absent = _signal_of(tree, folder, f"{stem}_{datatype}", suffix)
-        runs.append(BidsRun(stem, subject.removeprefix("sub-"), datatype, folder, entities, signal, absent))
+        signal, absent = _signal_of(tree, folder, names, f"{stem}_{datatype}", suffix)
+        runs.append(BidsRun(stem, subject.removeprefix("sub-"), datatype, folder, signal, absent))
     return runs
 
 
 @cache
-def _entities(stem: str) -> Mapping[str, str] | None:
-    """``{"subject": "pt01", "run": "01"}``; None where the name breaks the rules."""
-    try:
-        from mne_bids import get_entities_from_fname
-    except ImportError as error:
-        raise MissingExtraError(
-            "reading a BIDS tree needs the package mne-bids, which is not installed. Install it with: pip install "
-            "'raxss[bids]'"
-        ) from error
-    parts = stem.split("_")
-    keys = [part.partition("-")[0] for part in parts]
-    if len(set(keys)) != len(keys) or not all(re.fullmatch(r"[a-z]+-[A-Za-z0-9+]+", part) for part in parts):
-        return None
-    try:
-        found = get_entities_from_fname(f"{stem}_x.x", verbose="ERROR")
-    except KeyError:
-        return None
-    return {key: value for key, value in found.items() if value is not None}
+def _entities(stem: str) -> dict[str, str]:
+    """``{"sub": "pt01", "run": "1"}``; none where the name breaks the rules."""
+    found = parsed(f"{stem}_x.x")
+    return found.entities if found is not None and found.entities.keys() <= ENTITIES else {}
 
 
 def _scans(tree: Tree, above: Path, datatype: str) -> list[str]:
@@ -201,21 +170,23 @@ def _scans(tree: Tree, above: Path, datatype: str) -> list[str]:
     ]
 
 
-def _signal_of(tree: Tree, folder: Path, stem: str, suffix: str) -> tuple[Path | None, tuple[str, ...]]:
-    """The file that opens a run, if all of it is there, and what is not."""
+def _signal_of(
+    tree: Tree, folder: Path, names: list[str], stem: str, suffix: str
+) -> tuple[Path | None, tuple[str, ...]]:
+    """The file that opens a run, if all of it is there, and what is not; ``names``: what is in the folder."""
     if not suffix:
         return None, (tree.relative(folder / f"{stem}.*"),)
     wanted = [f"{stem}{suffix}"]
     known = format_of(Path(wanted[0]))
     if known is not None and known.companions:
         header_is_there = is_fetched(tree, folder / wanted[0])
-        has_data = any(f"{stem}{data}" in tree.names(folder) for data in known.data_suffixes)
+        has_data = any(f"{stem}{data}" in names for data in known.data_suffixes)
         wanted += [
             f"{stem}{beside}"
             for beside in known.companions
             # a header may name its files as it likes; what there is by the usual name must have been fetched
             if not header_is_there
-            or f"{stem}{beside}" in tree.names(folder)
+            or f"{stem}{beside}" in names
             or (beside in known.data_suffixes and not has_data)
         ]
     absent = [name for name in wanted if not is_fetched(tree, folder / name)]
@@ -234,18 +205,7 @@ def sidecar(tree: Tree, run: BidsRun, suffix: str) -> Path | None:
 
 def sidecars(tree: Tree, run: BidsRun, suffix: str) -> list[Path]:
     """All that hold for a run, the nearest first."""
-    held: list[Path] = []
-    folder = run.folder
-    while True:
-        matching = []
-        for name in tree.names(folder):
-            if name == suffix:
-                matching.append((0, name))
-            elif name.endswith(f"_{suffix}"):
-                entities = _entities(name.removesuffix(f"_{suffix}"))
-                if entities is not None and entities.items() <= run.entities.items():
-                    matching.append((len(entities), name))
-        held += [folder / name for _, name in sorted(matching, reverse=True)]
-        if folder == tree.root:
-            return held
-        folder = folder.parent
+    try:
+        return sidecars_of(run.folder / f"{run.name}_{run.datatype}.json", tree.root, suffix)
+    except Refused as refused:
+        raise RecordingError(f"[{refused.problem.code}] {refused.problem.message}") from refused
