@@ -16,12 +16,11 @@ from typer.testing import CliRunner
 
 from raxss.cli import app
 from raxss.data.bids import bids_table
-from raxss.data.datasets import DATASETS, load_dataset, load_sample, on_disk, plan_dataset
+from raxss.data.datasets import DATASETS, folder_of, load_dataset, load_sample, on_disk, plan_dataset
 from raxss.data.datasets import archives as archives_module
 from raxss.data.datasets.archives import TextFile, read_numbers
 from raxss.data.datasets.collections.ds003029 import PAPER, summarise_centres
-from raxss.data.datasets.folders import folder_of
-from raxss.data.datasets.listing import choose, read_listing, safe_path
+from raxss.data.datasets.listing import choose, safe_path
 from raxss.data.plan import read_plan
 from raxss.errors import DataError, RAxSSWarning, RecordingError
 
@@ -349,24 +348,6 @@ def test_the_table_of_signals_is_the_published_one_and_sidecars_have_their_sums(
 def test_a_listed_path_that_is_not_plain_is_refused(path):
     with pytest.raises(RecordingError, match=re.escape(repr(path))):
         safe_path(path)
-
-
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ("path\tmd5\n", r"has the columns path, md5; needed are path, size_bytes"),
-        (f"path\tsize_bytes\tmd5\na\t-3\t{'0' * 32}\n", r"line 2, has '-3' as size"),
-        ("path\tsize_bytes\tmd5\na\t3\tzz\n", r"'zz' as md5; .* 32 hexadecimal"),
-        (
-            f"path\tsize_bytes\tmd5\na\t{'9' * 5000}\t{'0' * 32}\n",
-            r"has '9+\.\.\.9+' as size and '0{32}' as md5",
-        ),
-    ],
-)
-def test_a_damaged_list_of_files_is_refused(table, message):
-    with pytest.raises(RecordingError, match=message) as raised:
-        read_listing(table)
-    assert len(str(raised.value)) < 300
 
 
 def test_subjects_and_patterns_choose_files_with_what_concerns_all():

@@ -58,12 +58,12 @@ def list_datasets(context: typer.Context, root: Root = None, as_json: AsJson = F
 @app.command("summary")
 def summary(name: Name = "ds003029", root: Root = None, as_json: AsJson = False) -> None:
     """Summarise a dataset; for ds003029, the table of the paper with one row per centre."""
-    from raxss.data.datasets.folders import folder_of
+    from raxss.data.datasets.plans import folder_of
     from raxss.data.datasets.registry import find_dataset
 
     dataset = find_dataset(name)
-    found = dataset.summary(folder_of(dataset, root))
-    print(json.dumps(found.facts, indent=2, ensure_ascii=False) if as_json else found.text)
+    text, facts = dataset.summary(folder_of(dataset, root))
+    print(json.dumps(facts, indent=2, ensure_ascii=False) if as_json else text)
 
 
 @app.command("download")
@@ -82,8 +82,8 @@ def download(
     from raxss._core.progress import progress_bar
     from raxss.data.datasets.download import BASE_VARIABLE
     from raxss.data.datasets.download import download as fetch
-    from raxss.data.datasets.folders import ROOT_VARIABLE, data_root, folder_of
     from raxss.data.datasets.listing import choose
+    from raxss.data.datasets.plans import ROOT_VARIABLE, data_root, folder_of
     from raxss.data.datasets.registry import DATASETS, find_dataset
     from raxss.errors import ConfigError, DataError
 
@@ -123,7 +123,7 @@ def download(
 
 
 def _facts(dataset: Dataset, root: Path | None) -> dict[str, Any]:
-    from raxss.data.datasets.folders import on_disk
+    from raxss.data.datasets.plans import on_disk
     from raxss.errors import RAxSSError
 
     named = ("name", "about", "licence", "size", "citation", "doi", "source")

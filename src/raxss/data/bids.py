@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from raxss.data.bids_labels import (
     CLINICAL_SHEET,
+    N_LISTED,
     BidsLabels,
     centre_of,
     channel_rows,
@@ -161,9 +162,9 @@ def read_bids(root: Path | str, **options: Any) -> SeriesCollection:
 def plan_to_read(root: Path | str, **options: Any) -> CollectionPlan:
     """Plan of `plan_bids`, after a warning of what is absent or did not match; an error if nothing is left."""
     plan = plan_bids(root, **options)
-    count = "1 file is" if len(plan.absent) == 1 else f"{len(plan.absent)} files are"
-    absent = f"{count} absent: {list_names(plan.absent)} (to get: {plan.where_to_get})."
-    remarks = [absent, *plan.refused] if plan.absent else list(plan.refused)
+    remarks = [f"{plan.absence(N_LISTED)} To get: {plan.where_to_get}."] * bool(plan.absent) + list(
+        plan.refused
+    )
     labels_matter = options.get("only_labelled", True)
     matters = ("is left out", "left out:", "was not read", "sidecars disagree")
     remarks += [item for item in plan.unmatched if labels_matter or any(text in item for text in matters)]

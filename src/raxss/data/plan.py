@@ -9,12 +9,12 @@ what is absent or did not match. Next: bids.py and datasets/ make plans; prepare
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from raxss.data.recording import Recording
 from raxss.data.series import Series, SeriesCollection
-from raxss.errors import EmptyDataError
+from raxss.errors import EmptyDataError, join_names
 
 NOTED = ("time-column",)  # problems of a recording that change what its samples mean
 
@@ -98,6 +98,18 @@ class CollectionPlan:
 
     def __len__(self) -> int:
         return sum(len(recording.series) for recording in self.recordings)
+
+    def absence(self, most: int = 5) -> str:
+        """Sentence on the files that are absent, the first of them by name; empty where none is."""
+        if not self.absent:
+            return ""
+        count = "1 file is" if len(self.absent) == 1 else f"{len(self.absent)} files are"
+        return f"{count} absent: {join_names(self.absent, most)}."
+
+    def only(self, keep: Callable[[SeriesPlan], bool]) -> CollectionPlan:
+        """The plan of some series; recordings without any of them are left out."""
+        recordings = (replace(item, series=tuple(filter(keep, item.series))) for item in self.recordings)
+        return replace(self, recordings=tuple(item for item in recordings if item.series))
 
 
 def sample_range(recording: Recording, plan: SeriesPlan) -> tuple[int, int]:

@@ -4,7 +4,7 @@
 
 Each dataset is one object in one module of collections/; all that raxss knows of it is there. One of your own is a
 subclass with a method ``plan``, made known by `raxss.data.datasets.register_dataset`.
-Next: registry.py holds the objects; folders.py finds a dataset on the disk; plans.py plans and loads it by name.
+Next: registry.py holds the objects; plans.py finds a dataset on the disk, plans and loads it by name.
 """
 
 from __future__ import annotations
@@ -28,17 +28,29 @@ from raxss.errors import DataError
 Where = Literal["package", "made", "disk"]
 
 
-@dataclass(frozen=True)
-class Summary:
-    """What ``raxss datasets summary`` prints, as text and as JSON."""
-
-    text: str
-    facts: dict[str, Any]
-
-
-def summary_of_plan(name: str, plan: CollectionPlan) -> Summary:
-    """Numbers of a plan, and of the text also the first file that is absent."""
-    facts = summarise_plan(plan)
+def summarise_plan(name: str, plan: CollectionPlan) -> tuple[str, dict[str, Any]]:
+    """Series, classes, rates, lengths and groups of a plan; opens every recording, reads no samples."""
+    lengths: list[int] = []
+    rates: set[float] = set()
+    for planned in plan.recordings:
+        with planned.open_recording() as recording:
+            for series in planned.series:
+                start, stop = sample_range(recording, series)
+                lengths.append(stop - start)
+                rates.add(recording.channels[series.channels[0]].rate)
+    facts: dict[str, Any] = {
+        "name": name,
+        "series": len(plan),
+        "classes": dict(sorted(Counter(str(series.label) for _, series in plan).items())),
+        "variates": sorted({len(series.channels) for _, series in plan}),
+        "rates": sorted(rates),
+        "shortest": min(lengths),
+        "median": float(np.median(lengths)),
+        "longest": max(lengths),
+        "group_by": plan.group_by,
+        "groups": len({series.origin.get(plan.group_by or "") for _, series in plan} - {None}),
+        "absent": len(plan.absent),
+    }
     variates = f"{', '.join(map(str, facts['variates']))} variate{'s' * (facts['variates'] != [1])}"
     lines = [
         f"{name}: {facts['series']} series of {variates}",
@@ -49,33 +61,7 @@ def summary_of_plan(name: str, plan: CollectionPlan) -> Summary:
     ]
     if plan.absent:
         lines.append(f"absent   {len(plan.absent)} files, the first is {plan.absent[0]}. {plan.where_to_get}")
-    return Summary("\n".join(lines), {"name": name} | facts)
-
-
-def summarise_plan(plan: CollectionPlan) -> dict[str, Any]:
-    """Series, classes, rates, lengths and groups of a plan; opens every recording, reads no samples."""
-    lengths: list[int] = []
-    rates: set[float] = set()
-    for planned in plan.recordings:
-        with planned.open_recording() as recording:
-            for series in planned.series:
-                start, stop = sample_range(recording, series)
-                lengths.append(stop - start)
-                rates.add(recording.channels[series.channels[0]].rate)
-    classes = Counter(str(series.label) for _, series in plan)
-    groups = {series.origin.get(plan.group_by or "") for _, series in plan} - {None}
-    return {
-        "series": len(plan),
-        "classes": dict(sorted(classes.items())),
-        "variates": sorted({len(series.channels) for _, series in plan}),
-        "rates": sorted(rates),
-        "shortest": min(lengths, default=0),
-        "median": float(np.median(lengths)) if lengths else 0.0,
-        "longest": max(lengths, default=0),
-        "group_by": plan.group_by,
-        "groups": len(groups),
-        "absent": len(plan.absent),
-    }
+    return "\n".join(lines), facts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,12 +148,12 @@ class Dataset(ABC):
         """The series of a plan, in memory."""
         return read_plan(plan)
 
-    def summary(self, folder: Path) -> Summary:
-        """What is in a folder, in a few numbers, as ``raxss datasets summary`` prints it."""
+    def summary(self, folder: Path) -> tuple[str, dict[str, Any]]:
+        """What is in a folder, in a few numbers: the text and the JSON of ``raxss datasets summary``."""
         plan = self.plan(folder) if folder.is_dir() else self.planned(folder)
         if not len(plan):
             raise self.nothing_there()
-        return summary_of_plan(self.name, plan)
+        return summarise_plan(self.name, plan)
 
     # Files
 

@@ -5,7 +5,7 @@
 A file is received into ``.NAME.partial`` beside its place and moved there when its checksum is right; so it appears
 whole or not at all, and a download that was stopped, even by ``kill -9``, goes on where it was. Files
 that are complete already are not fetched again. Proxy variables are honoured (``https_proxy``, ``no_proxy``).
-Next: folders.py says what is there; plans.py what is in it.
+Next: plans.py says what is there, and what is in it.
 """
 
 from __future__ import annotations

@@ -4,22 +4,20 @@
 
 The tables come with the package, so that what was fetched from anywhere can be checked: signals by MD5, as
 the archive publishes it, sidecars by SHA-256.
-Next: folders.py compares a disk with them; download.py fetches what is missing.
+Next: plans.py compares a disk with them; download.py fetches what is missing.
 """
 
 from __future__ import annotations
 
+import csv
 import fnmatch
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from raxss.data.tables import MAX_TABLE_ROWS, records
-from raxss.errors import DataError, RecordingError, did_you_mean, display_name
+from raxss.errors import DataError, RecordingError, did_you_mean
 
-DIGEST_LETTERS = {"md5": 32, "sha256": 64}
 ALWAYS = ("sourcedata",)  # comes along with every choice of subjects: the labels are there
 
 
@@ -35,35 +33,16 @@ class ListedFile:
 
 @cache
 def listed_files(tables: tuple[Path, ...]) -> tuple[ListedFile, ...]:
-    """All files that some tables list, in order of their paths."""
-    rows = [row for table in tables for row in read_listing(table.read_text("utf-8"), table.name)]
-    return tuple(sorted(rows, key=lambda row: row.path))
-
-
-def read_listing(text: str, what: str = "the list of files") -> list[ListedFile]:
-    """A table with the columns ``path``, ``size_bytes`` and ``md5`` or ``sha256``, separated by tabs."""
-    rows = records(text.encode(), what, MAX_TABLE_ROWS, tabs=True)
-    columns = next(rows, (0, []))[1]
-    algorithm = next((name for name in DIGEST_LETTERS if name in columns), None)
-    if algorithm is None or not {"path", "size_bytes"} <= set(columns):
-        raise RecordingError(
-            f"{what} has the columns {', '.join(columns) or 'none'}; needed are path, size_bytes "
-            "and md5 or sha256."
-        )
+    """Files of tables with the columns ``path``, ``size_bytes`` and ``md5`` or ``sha256``, by their paths."""
     listed = []
-    for line, cells in rows:
-        row = dict(zip(columns, cells, strict=False))  # a row that is cut off lacks its digest: refused below
-        path, size, digest = (row.get(name, "") for name in ("path", "size_bytes", algorithm))
-        if not (
-            re.fullmatch(r"\d{1,18}", size)
-            and re.fullmatch(rf"[0-9a-f]{{{DIGEST_LETTERS[algorithm]}}}", digest)
-        ):
-            raise RecordingError(
-                f"{what}, line {line}, has {display_name(size)} as size and {display_name(digest)} as {algorithm}; "
-                f"a whole number and {DIGEST_LETTERS[algorithm]} hexadecimal digits are needed."
-            )
-        listed.append(ListedFile(safe_path(path), int(size), algorithm, digest))
-    return listed
+    for table in tables:
+        rows = csv.DictReader(table.read_text("utf-8").splitlines(), delimiter="\t")
+        algorithm = "md5" if "md5" in (rows.fieldnames or ()) else "sha256"
+        listed += [
+            ListedFile(safe_path(row["path"]), int(row["size_bytes"]), algorithm, row[algorithm])
+            for row in rows
+        ]
+    return tuple(sorted(listed, key=lambda item: item.path))
 
 
 def safe_path(path: str) -> str:

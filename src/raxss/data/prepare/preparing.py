@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -162,11 +161,7 @@ def _wanted(plan: CollectionPlan, *, unlabelled: bool) -> list[RecordingPlan]:
             raise DataError(
                 f"the plan of {plan.source!r} has several {kind} named {repeated[0]!r}; each needs its own name."
             )
-    kept = [
-        replace(recording, series=tuple(s for s in recording.series if unlabelled or s.label is not None))
-        for recording in plan.recordings
-    ]
-    return [item for item in kept if item.series]
+    return list(plan.only(lambda series: unlabelled or series.label is not None).recordings)
 
 
 def _report_absent(plan: CollectionPlan, recordings: list[RecordingPlan], *, strict: bool) -> None:
