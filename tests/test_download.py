@@ -406,12 +406,10 @@ def test_an_address_that_is_no_plain_one_is_refused(tmp_path, base, message):
     assert raised.value.__cause__ is None  # nor in what a debug run shows
 
 
-def test_a_file_listed_twice_and_numbers_out_of_range_are_refused(tmp_path):
+def test_a_file_listed_twice_is_refused(tmp_path):
     item = listed("a", b"abc")
     with pytest.raises(RecordingError, match=r"names 'a' twice"):
         download([item, item], tmp_path, base="http://127.0.0.1:9")
-    with pytest.raises(ConfigError, match=r"jobs is 0"):
-        download([item], tmp_path, base="http://127.0.0.1:9", jobs=0)
     assert download([], tmp_path, base="http://127.0.0.1:9").fetched == ()
 
 
