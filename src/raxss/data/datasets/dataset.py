@@ -66,56 +66,27 @@ def summarise_plan(name: str, plan: CollectionPlan) -> tuple[str, dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset(ABC):
-    """A named dataset: facts and plan.
-
-    Attributes
-    ----------
-    about
-        One line: what the series are.
-    size
-        Bytes of the whole, as published or as the parts that raxss needs.
-    source
-        Where to get it.
-    labels
-        The classes, as series carry them.
-    rate
-        Samples per second; None where recordings differ.
-    group_by
-        What must not sit on both sides of a split: a level of `raxss.data.series.ORIGINS`.
-    where
-        ``"disk"``: looked for below a root; ``"package"``: comes with raxss; ``"made"``: computed on the spot.
-    folder
-        Its folder below the root; its name where nothing is given.
-    files
-        What must be there: for each part the names that will do, relative to the folder, the published one
-        first; ``*`` matches anything.
-    tables
-        Tables of all its files with sizes and checksums (`raxss.data.datasets.listing`), instead of ``files``.
-    base
-        Address below which the files of ``tables`` lie one by one, for ``raxss datasets download``.
-    label_file
-        File of the dataset without which its series have no labels, relative to the folder.
-    options
-        Names of further options of ``plan``.
-    """
+    """A named dataset: facts and plan."""
 
     name: str
-    about: str
+    about: str  # one line: what the series are
     licence: str
-    size: int
+    size: int  # bytes of the whole, as published or as the parts that raxss needs
     citation: str
     doi: str
-    source: str
-    labels: tuple[str, ...]
-    rate: float | None
-    group_by: str
-    where: Where = "disk"
-    folder: str = ""
+    source: str  # where to get it
+    labels: tuple[str, ...]  # the classes, as series carry them
+    rate: float | None  # samples per second; None where recordings differ
+    group_by: str  # what must not sit on both sides of a split: a level of `raxss.data.series.ORIGINS`
+    where: Where = "disk"  # below a root; "package": comes with raxss; "made": computed on the spot
+    folder: str = ""  # below the root; its name where nothing is given
+    # What must be there: for each part the names that will do, relative to the folder, the published one first;
+    # ``*`` matches anything. Or tables of all files with sizes and checksums (listing.py).
     files: tuple[tuple[str, ...], ...] = ()
     tables: tuple[Path, ...] = ()
-    base: str = ""
-    label_file: str = ""
-    options: tuple[str, ...] = ()
+    base: str = ""  # address below which the files of ``tables`` lie, for ``raxss datasets download``
+    label_file: str = ""  # without which its series have no labels, relative to the folder
+    options: tuple[str, ...] = ()  # names of further options of ``plan``
 
     def __post_init__(self) -> None:
         if self.where == "disk" and not self.folder:
@@ -204,18 +175,10 @@ class Dataset(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesDataset(Dataset):
-    """A dataset whose series a function returns: they come with a package, or are made on the spot.
+    """A dataset whose series a function returns: they come with a package, or are made on the spot."""
 
-    Attributes
-    ----------
-    load
-        Returns the series. A function of a module, because other processes call it too.
-    inputs
-        Files that ``load`` reads; their hashes go into what is prepared.
-    """
-
-    load: Callable[[], SeriesCollection]
-    inputs: tuple[Path, ...] = ()
+    load: Callable[[], SeriesCollection]  # a function of a module, because other processes call it too
+    inputs: tuple[Path, ...] = ()  # files that ``load`` reads; their hashes go into what is prepared
     where: Where = "made"
 
     def plan(self, folder: Path, **options: Any) -> CollectionPlan:
