@@ -485,14 +485,13 @@ def _network() -> Iterator[None]:
     except (ValueError, http.client.InvalidURL) as error:  # not quoted: it may hold a password
         raise _Dropped("the address of a redirect or of the proxy is not valid") from error
     except (OSError, http.client.HTTPException) as error:
-        is_unconnected = isinstance(error, urllib.error.URLError)
-        cause = error.reason if is_unconnected else error
+        cause = error.reason if isinstance(error, urllib.error.URLError) else error
         if isinstance(cause, ssl.SSLCertVerificationError):
             raise _Refused(f"the server's certificate is not valid: {cause.verify_message}") from error
         reason = str(getattr(cause, "strerror", None) or str(cause) or type(cause).__name__)[:100]
         if isinstance(cause, TimeoutError):
             reason = "no answer in time, or hardly any"
-        what = "no connection" if is_unconnected else "the connection failed"
+        what = "the connection failed" if cause is error else "no connection"
         raise _Dropped(f"{what} ({reason})") from error
 
 
