@@ -145,12 +145,6 @@ def test_a_resampled_series_is_the_one_that_was_recorded_at_that_rate(known):
         assert "holds nothing above 2.5 Hz" in resampled(wave(5.0, 40), 10.0).notes[0]
 
 
-def test_what_aliases_is_filtered_out(rng):
-    fast = Series(np.sin(2 * np.pi * 9.0 * np.arange(5000) / 50), rate=50.0)  # 9 Hz, which 10 Hz cannot hold
-    inner = resampled(fast, 10.0).samples[0, 50:-50]
-    assert np.abs(inner).max() < 1e-3
-
-
 def test_what_cannot_be_resampled_is_refused(known):
     with pytest.raises(DataError, match=r"'x' was prepared already.*Start from the recording"):
         resampled(Preparation(scaling="series").apply(wave(20.0)), 10.0)

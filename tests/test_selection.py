@@ -105,12 +105,7 @@ def test_channels_that_are_named_are_read_whatever_the_table_says(root):
 def test_a_file_without_any_electrode_says_why(root):
     path = signals(root)[0]
     table = path.with_name(path.name.replace("_ieeg.vhdr", "_channels.tsv"))
-    text = table.read_text()
-    path.with_suffix(".json").unlink()
-    table.write_text(text.replace("ECOG", "MISC"))
-    with pytest.raises(RecordingError, match=r"none of its channels is ECOG or SEEG; channels\.tsv has MISC"):
-        read_recording(path)
-    table.write_text(text.replace("good", "bad"))
+    table.write_text(table.read_text().replace("good", "bad"))
     with pytest.raises(RecordingError, match="all of its ECOG or SEEG channels are bad"):
         read_recording(path)
 
