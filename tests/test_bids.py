@@ -369,39 +369,24 @@ def with_column(tree: Path, run: int, column: str, texts: dict[str, str], otherw
     table.to_csv(file, sep="\t", index=False)
 
 
-@pytest.mark.parametrize("column", ["soz", "status_description"])
-def test_a_channel_of_which_channels_tsv_is_not_certain_has_no_label(tree, column):
+@pytest.mark.parametrize(
+    ("column", "label"),
+    [("soz", "soz"), ("status_description", "soz"), ("resect", "resect"), ("status_description", "resect")],
+)
+def test_labels_come_from_channels_tsv_and_a_channel_that_is_not_certain_has_none(tree, column, label):
     shutil.rmtree(tree / "sourcedata")
-    yes, no, unknown = {"soz": ("1", "0", "n/a"), "status_description": ("soz", "n/a", "soz?")}[column]
+    yes, no, unknown = (label, "n/a", f"{label}?") if column == "status_description" else ("1", "0", "n/a")
     with_column(tree, 1, column, {"AD1": yes, "AD2": unknown}, no)
     with_column(tree, 2, column, {}, no)  # a run without a mark
-    plan = plan_bids(tree)
+    plan = plan_bids(tree, label=label)
     assert runs_in(plan) == {FIRST}
     found = {item.origin["channel"]: item.label for _, item in plan}
-    assert Counter(found.values()) == {"soz": 1, "other": 6}
-    assert found["AD1"] == "soz"
+    assert Counter(found.values()) == {label: 1, "other": 6}
+    assert found["AD1"] == label
     assert "AD2" not in found
     assert has(plan.unmatched, "run-01 has channels without a label, left out: AD2.")
     assert has(plan.unmatched, "run-02 has channels without a label, left out: ATT1")
-
-
-@pytest.mark.parametrize("own_column", [True, False])
-def test_trees_that_carry_labels_in_channels_tsv_are_read(tree, own_column):
-    shutil.rmtree(tree / "sourcedata")
-    words = {"AD1": "soz,resect", "AD2": "resect, soz", "G1": "resect"}
-    for file in folder_of(tree).glob("*_channels.tsv"):
-        table = pd.read_csv(file, sep="\t", keep_default_na=False)
-        if own_column:
-            table["soz"] = [int("soz" in words.get(name, "")) for name in table["name"]]
-            table["resect"] = [int("resect" in words.get(name, "")) for name in table["name"]]
-        else:
-            table["status_description"] = [words.get(name, "n/a") for name in table["name"]]
-        table.to_csv(file, sep="\t", index=False)
-    for label, named in (("soz", {"AD1", "AD2"}), ("resect", {"AD1", "AD2", "G1"})):
-        labels = labels_of(plan_bids(tree, label=label))
-        assert {name.split(":")[1] for name, item in labels.items() if item == label} == named
-        assert Counter(labels.values()) == {label: 2 * len(named), "other": 2 * (8 - len(named))}
-    assert set(bids_table(tree).query("label == 'soz'")["channel"]) == {"AD1", "AD2"}
+    assert set(bids_table(tree, label=label).query("label == @label")["channel"]) == {"AD1"}
 
 
 @pytest.mark.parametrize(

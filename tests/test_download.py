@@ -536,20 +536,6 @@ def command(root, base, *more):
     return CliRunner().invoke(app, line, catch_exceptions=False)
 
 
-def test_the_command_fetches_the_real_sidecars_and_names_what_the_server_lacks(shared_data, server, tmp_path):
-    source = shared_data / "ds003029"
-    server.content = {
-        file.relative_to(source).as_posix(): file.read_bytes() for file in source.rglob("*") if file.is_file()
-    }
-    lacking = r"1 of \d+ files could not be fetched: sourcedata/clinical_data_summary.xlsx \(HTTP 404"
-    with pytest.raises(RecordingError, match=lacking):
-        command(tmp_path, server.base, "--only", "*.tsv", "--only", "*.json", "--jobs", "8")
-    arrived = files_in(tmp_path / "ds003029")
-    added = {"README.md", "annex_manifest.tsv", "SHA256SUMS"}
-    assert arrived == {path: content for path, content in server.content.items() if path not in added}
-    assert len(arrived) == 362
-
-
 def test_a_download_without_a_root_names_the_option():
     with pytest.raises(ConfigError, match=r"where dataset 'ds003029' goes .* --root, .* RAXSS_DATA"):
         CliRunner().invoke(app, ["datasets", "download", "ds003029"], catch_exceptions=False)

@@ -103,16 +103,6 @@ def test_watch_is_what_its_index_says(shared_data):
         assert_array_equal(np.concatenate([item.samples.T for item in series]), stored["X"])
 
 
-@pytest.mark.parametrize("name", ["bern-barcelona", "bonn", "cinc2017", "watch", "ds003029"])
-def test_what_is_on_disk_is_counted(shared_data, name, monkeypatch):
-    state = "partly (362 of 681 files)" if name == "ds003029" else "complete"
-    monkeypatch.setenv("RAXSS_DATA", str(shared_data))
-    assert str(on_disk(DATASETS[name])) == state
-    assert str(on_disk(DATASETS[name], shared_data)) == state
-    assert str(on_disk(DATASETS[name], shared_data / name)) == state  # the folder itself does as well
-    assert str(on_disk(DATASETS[name], shared_data / "nowhere")) == "absent"
-
-
 # --- where a dataset lies
 
 
@@ -462,16 +452,6 @@ def test_the_summary_prints_the_papers_table_by_centre(shared_data):
     summary = json.loads(run("summary", "ds003029", "--root", shared_data, "--json").output)
     assert summary["centres"][3]["centre"] == "UMH (umf)"
     assert summary["centres"][3]["soz_share"] is None
-
-
-def test_the_summary_of_another_dataset_has_its_numbers(shared_data):
-    output = run("summary", "watch", "--root", shared_data).output
-    assert "watch: 140 series of 6 variates" in output
-    assert "947 to 2618 samples, median 1769.5" in output
-    assert "10, by patient" in output
-    facts = json.loads(run("summary", "watch", "--root", shared_data, "--json").output)
-    assert facts["classes"] == dict.fromkeys(("ABD", "ER", "FEL", "IR", "PEN", "ROW", "TRAP"), 20)
-    assert (facts["rates"], facts["variates"], facts["absent"]) == ([50.0], [6], 0)
 
 
 def test_a_dataset_that_cannot_be_fetched_says_where_it_comes_from(tmp_path):

@@ -215,20 +215,6 @@ def test_a_pooling_that_is_none_is_refused(pool):
 # Real recordings ----------------------------------------------------------------------------------------------
 
 
-def test_the_pt01_recording_is_prepared_with_its_ten_onset_channels(shared_data, tmp_path):
-    root = shared_data / "ds003029-pt01"
-    plan = plan_source(str(root), labels=root / "soz.tsv")
-    prepared = read_prepared(prepare(plan, tmp_path / "out", Preparation(pooling=(24, 12))), verify=True)
-    assert dict(zip(*np.unique(prepared.labels, return_counts=True), strict=True)) == {"other": 74, "soz": 10}
-    item, (recording, wanted) = prepared[0], next(iter(plan))
-    with recording.open_recording() as opened:
-        samples = opened.read(wanted.channels)
-    assert samples.shape[1] == 15500  # as the folder's README says
-    expected = [samples[0, start : start + 24].mean() for start in range(0, 15500 - 23, 12)]
-    np.testing.assert_allclose(item.samples[0], expected, rtol=1e-5, atol=1e-4)
-    assert item.rate == pytest.approx(1000 / 12)
-
-
 def test_the_sidecars_of_ds003029_alone_give_one_list_of_what_is_absent(shared_data, tmp_path):
     run = raxss("prepare", shared_data / "ds003029", "--out", tmp_path / "out")
     assert run.returncode == 1

@@ -167,17 +167,6 @@ def test_predict_refuses_another_rate_unless_it_is_resampled(folders, tmp_path, 
     assert table["seconds"][0] == 12.0
 
 
-def test_both_engines_write_the_same_bytes_where_rates_are_odd(folders, tmp_path):
-    np.save(tmp_path / "bare.npy", wave(10.0).samples)
-    files = [saved(tmp_path, wave(50.0)), tmp_path / "bare.npy"]
-    contents = []
-    for engine, options in ENGINES.items():
-        out = tmp_path / f"{engine}.csv"
-        raxss("predict", folders / "known", *files, "--out", out, "--device", "cpu", "--resample", *options)
-        contents.append(out.read_bytes())
-    assert contents[0] == contents[1]
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("model", ["known", "unknown"])
 def test_a_table_says_where_no_rate_is_known(folders, tmp_path, model, engine):

@@ -116,10 +116,3 @@ def test_channels_that_the_table_lacks_are_left_out_and_named(root):
     table.write_text(table.read_text().replace("ATT2\t", "ATT9\t"))
     with pytest.warns(RAxSSWarning, match="lacks channels of its channels.tsv: 'ATT9'.*left out: 'ATT2'"):
         assert "ATT2" not in channels_of(read_recording(path))
-
-
-def test_pt01_by_file_has_the_channels_of_its_root(shared_data):
-    root = shared_data / "ds003029-pt01"
-    of_tree = [plan_bid.origin["channel"] for _, plan_bid in plan_bids(root, only_labelled=False)]
-    assert channels_of(read_recording(next(root.rglob("*.edf")))) == of_tree
-    assert len(of_tree) == 84
