@@ -409,9 +409,7 @@ TABLE_COLUMNS = [
 ]
 
 
-def bids_table(
-    root: Path | str, *, clinical: Path | str | None = None, label: LabelName = "soz"
-) -> pd.DataFrame:
+def bids_table(root: Path | str) -> pd.DataFrame:
     """One row a channel of a run, from the sidecars alone: signals need not be there.
 
     Columns: ``patient``, ``centre``, ``recording``, ``channel``, ``electrode``, ``type``, ``status``, ``rate``
@@ -422,7 +420,7 @@ def bids_table(
 
     tree = open_tree(root)
     runs = runs_of(tree)
-    found = find_labels(tree, runs, clinical, label)
+    found = find_labels(tree, runs, None, "soz")
     _, participants = read_participants(tree)
     rows: list[dict[str, Any]] = []
     for run in runs:

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -349,12 +350,7 @@ def _assemble(
             "format": FORMAT,
             "source": plan.source,
             "preparation": str(preparation),
-            "settings": {
-                "pooling": list(preparation.pooling) if preparation.pooling else None,
-                "rate": preparation.rate,
-                "scaling": preparation.scaling,
-                **plan.settings,
-            },
+            "settings": {**asdict(preparation), **plan.settings},
             "group_by": plan.group_by,
             "n_recordings": len(full),
             "n_series": len(rows),
