@@ -37,8 +37,8 @@ from bad_server import (
 from raxss.cli import app
 from raxss.data.datasets import dataset as dataset_module
 from raxss.data.datasets import download as download_module
+from raxss.data.datasets.dataset import ListedFile
 from raxss.data.datasets.download import RECORD, _Refused, _SafeRedirects, download
-from raxss.data.datasets.listing import ListedFile
 from raxss.errors import ConfigError, OutputError, RecordingError
 from toys import hears_ctrl_c
 
@@ -426,7 +426,7 @@ def test_a_fault_of_our_own_in_a_thread_reaches_the_caller(server, tmp_path, mon
 DOWNLOADS = (  # one for each line that comes in: to import all of it every time would take longest
     "import json, os, sys\n"
     "from raxss.data.datasets.download import download\n"
-    "from raxss.data.datasets.listing import ListedFile\n"
+    "from raxss.data.datasets.dataset import ListedFile\n"
     "wanted = [ListedFile(*row) for row in json.loads(sys.argv[1])]\n"
     "for _ in sys.stdin:\n"
     "    if (process := os.fork()) == 0:\n"

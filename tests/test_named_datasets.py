@@ -20,7 +20,7 @@ from raxss.data.datasets import DATASETS, folder_of, load_dataset, load_sample, 
 from raxss.data.datasets import archives as archives_module
 from raxss.data.datasets.archives import TextFile, read_numbers
 from raxss.data.datasets.collections.ds003029 import PAPER, summarise_centres
-from raxss.data.datasets.listing import choose, safe_path
+from raxss.data.datasets.dataset import choose, safe_path
 from raxss.data.plan import read_plan
 from raxss.errors import DataError, RAxSSWarning, RecordingError
 

@@ -80,9 +80,9 @@ def download(
     The files go to ROOT/NAME. What is there and right is not fetched again.
     """
     from raxss._core.progress import progress_bar
+    from raxss.data.datasets.dataset import choose
     from raxss.data.datasets.download import BASE_VARIABLE
     from raxss.data.datasets.download import download as fetch
-    from raxss.data.datasets.listing import choose
     from raxss.data.datasets.plans import ROOT_VARIABLE, data_root, folder_of
     from raxss.data.datasets.registry import DATASETS, find_dataset
     from raxss.errors import ConfigError, DataError

@@ -21,22 +21,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raxss.data.bids_labels import (
+from raxss.data.bids_tree import (
     CLINICAL_SHEET,
     N_LISTED,
     BidsLabels,
+    BidsRun,
+    Tree,
     centre_of,
     channel_rows,
     find_labels,
     first_cell,
-    list_names,
-    read_participants,
-)
-from raxss.data.bids_tree import (
-    BidsRun,
-    Tree,
     is_bids_root,
+    list_names,
     open_tree,
+    read_participants,
     runs_of,
     sidecar,
     sidecars,

@@ -9,23 +9,25 @@ Next: registry.py holds the objects; plans.py finds a dataset on the disk, plans
 
 from __future__ import annotations
 
+import csv
+import fnmatch
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from pathlib import Path
+from functools import cache, lru_cache, partial
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 import numpy as np
 
-from raxss.data.datasets.listing import ListedFile, is_whole, listed_files, local_path
 from raxss.data.plan import CollectionPlan, RecordingPlan, SeriesPlan, read_plan, sample_range
 from raxss.data.recording import ArrayRecording, Recording
 from raxss.data.series import Series, SeriesCollection
-from raxss.errors import DataError
+from raxss.errors import DataError, RecordingError, did_you_mean
 
 Where = Literal["package", "made", "disk"]
+ALWAYS = ("sourcedata",)  # comes along with every choice of subjects: the labels are there
 
 
 def summarise_plan(name: str, plan: CollectionPlan) -> tuple[str, dict[str, Any]]:
@@ -81,7 +83,7 @@ class Dataset(ABC):
     where: Where = "disk"  # below a root; "package": comes with raxss; "made": computed on the spot
     folder: str = ""  # below the root; its name where nothing is given
     # What must be there: for each part the names that will do, relative to the folder, the published one first;
-    # ``*`` matches anything. Or tables of all files with sizes and checksums (listing.py).
+    # ``*`` matches anything. Or tables of all files with sizes and checksums (`listed_files`).
     files: tuple[tuple[str, ...], ...] = ()
     tables: tuple[Path, ...] = ()
     base: str = ""  # address below which the files of ``tables`` lie, for ``raxss datasets download``
@@ -224,3 +226,75 @@ def _open_loaded(load: Callable[[], SeriesCollection], place: int) -> Recording:
 
 def _any_of(folder: Path, names: Sequence[str]) -> bool:
     return any(True for name in names for _ in folder.glob(name))
+
+
+# Listed files --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ListedFile:
+    """One file: its path below the dataset's folder, its length in bytes and a checksum."""
+
+    path: str
+    size: int
+    algorithm: str
+    digest: str
+
+
+@cache
+def listed_files(tables: tuple[Path, ...]) -> tuple[ListedFile, ...]:
+    """Files of tables with the columns ``path``, ``size_bytes`` and ``md5`` or ``sha256``, by their paths."""
+    listed = []
+    for table in tables:
+        rows = csv.DictReader(table.read_text("utf-8").splitlines(), delimiter="\t")
+        algorithm = "md5" if "md5" in (rows.fieldnames or ()) else "sha256"
+        listed += [
+            ListedFile(safe_path(row["path"]), int(row["size_bytes"]), algorithm, row[algorithm])
+            for row in rows
+        ]
+    return tuple(sorted(listed, key=lambda item: item.path))
+
+
+def safe_path(path: str) -> str:
+    """A path of a list, if it surely stays below the folder that it is put into."""
+    pure = PurePosixPath(path)
+    odd = not path.isprintable() or any(letter in path for letter in '\\:*?"<>|')
+    if odd or pure.is_absolute() or ".." in pure.parts or not pure.parts or str(pure) != path:
+        raise RecordingError(
+            f"the list of files names {path!r}, which is no plain path below the dataset's folder; nothing was "
+            "written there. Parts separated by '/', without '..', are needed."
+        )
+    return path
+
+
+def choose(listed: Sequence[ListedFile], only: Iterable[str]) -> tuple[ListedFile, ...]:
+    """The files of some subjects (``sub-pt01`` or ``pt01``), or those whose path matches a pattern (``*.tsv``).
+
+    What concerns all subjects, the files of the top folder and ``sourcedata``, always comes along.
+    """
+    only = list(only)
+    if not only:
+        return tuple(listed)
+    tops = {item.path: item.path.split("/")[0] for item in listed}
+    chosen = {path for path, top in tops.items() if "/" not in path or top in ALWAYS}
+    for wanted in only:
+        named = (wanted.rstrip("/"), f"sub-{wanted}")
+        paths = {path for path, top in tops.items() if top in named or fnmatch.fnmatchcase(path, wanted)}
+        if not paths:
+            subjects = sorted({top for top in tops.values() if top.startswith("sub-")})
+            raise DataError(f"no file of the dataset matches {wanted!r}{did_you_mean(wanted, subjects)}")
+        chosen |= paths
+    return tuple(item for item in listed if item.path in chosen)
+
+
+def local_path(folder: Path, listed: ListedFile) -> Path:
+    """Where a listed file lies on this disk."""
+    return folder.joinpath(*PurePosixPath(listed.path).parts)
+
+
+def is_whole(folder: Path, listed: ListedFile) -> bool:
+    """Whether a listed file is there with its listed length."""
+    try:
+        return local_path(folder, listed).stat().st_size == listed.size
+    except OSError:
+        return False

@@ -36,7 +36,7 @@ from urllib.parse import quote, urlsplit
 from raxss._core.atomic import flush, make_folder, named_output, output_lock
 from raxss._core.version import __version__
 from raxss.data.confinement import leads_outside
-from raxss.data.datasets.listing import ListedFile, local_path, safe_path
+from raxss.data.datasets.dataset import ListedFile, local_path, safe_path
 from raxss.errors import ConfigError, OutputError, RecordingError, join_names
 
 BASE_VARIABLE = "RAXSS_DATA_URL"
