@@ -337,11 +337,10 @@ class _Download:
         if position < file.size:
             raise _Dropped(f"the connection ended after {position:,} of {file.size:,} bytes")
 
-    @contextmanager
-    def _answer(self, request: urllib.request.Request, partial: Path) -> Iterator[_Response]:
+    def _answer(self, request: urllib.request.Request, partial: Path) -> _Response:
         try:
             with _network():
-                response: _Response = self.opener.open(request, timeout=self.timeout)
+                return self.opener.open(request, timeout=self.timeout)
         except urllib.error.HTTPError as error:
             error.close()  # it holds a connection
             reason = f"HTTP {error.code} {str(error.reason)[:100]}"
@@ -352,8 +351,6 @@ class _Download:
                 seconds = error.headers.get("Retry-After", "")
                 raise _Dropped(reason, float(seconds) if seconds.isdecimal() else 0.0) from error
             raise _Refused(reason) from error
-        with response:
-            yield response
 
     def _settle(self, file: ListedFile, partial: Path, path: Path) -> None:
         """Check all of a partial file, and put it into its place."""
