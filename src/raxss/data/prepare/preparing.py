@@ -21,6 +21,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Final
 
@@ -221,13 +222,15 @@ def _hashed(file: Path, name: str) -> Input:
 def _names(files: Iterable[Path], root: Path) -> dict[Path, str]:
     """Files as the dataset names them; of what lies elsewhere the last part alone, never this machine's folders."""
     names: dict[Path, str] = {}
+    taken: set[str] = set()
     for file in sorted(files):
         try:
             name = Path(os.path.abspath(file)).relative_to(os.path.abspath(root)).as_posix()
         except ValueError:
             name = file.name
-        n_alike = sum(other == name or other.startswith(f"{name} (") for other in names.values())
-        names[file] = f"{name} ({n_alike + 1})" if n_alike else name
+        numbered = (f"{name} ({number})" for number in count(2))
+        names[file] = next(item for item in chain([name], numbered) if item not in taken)
+        taken.add(names[file])
     return names
 
 
