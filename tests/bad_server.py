@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
+from raxss.data.datasets.dataset import ListedFile
 from raxss.data.datasets.download import download
-from raxss.data.datasets.listing import ListedFile
 
 
 class Server(ThreadingHTTPServer):

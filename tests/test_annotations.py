@@ -97,23 +97,6 @@ def test_marks_can_be_added_to_those_that_a_recording_has(date, first_sample):
     assert placed(raw) == sorted([*expected(evidence), (1.5, 0.5, ("C1",), "nurse")])
 
 
-def test_a_real_recording_takes_marks_by_the_names_of_its_table(shared_data):
-    """channels.tsv says G1, the EDF header POL G1."""
-    from raxss.data.bids import read_bids
-
-    root = shared_data / "ds003029-pt01"
-    chosen = read_bids(root, only_labelled=False)[:3]
-    evidence = [explained(k, name=item.name, origin=item.origin) for k, item in enumerate(chosen)]
-    raw = mne.io.read_raw_edf(next(root.rglob("*_ieeg.edf")), verbose="ERROR")
-    raw.set_annotations(raw.annotations + mne_annotations(evidence, raw=raw, n_windows=2), verbose="ERROR")
-    marked = {
-        annotation["ch_names"]
-        for annotation in raw.annotations
-        if annotation["description"].startswith("raxss/")
-    }
-    assert marked == {(f"POL {item.origin['channel']}",) for item in chosen}
-
-
 def test_a_series_of_no_single_channel_marks_all():
     evidence = explained(1)
     assert set(mne_annotations(evidence).ch_names) == {()}

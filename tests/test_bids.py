@@ -6,16 +6,16 @@ from collections import Counter
 from pathlib import Path
 
 import edfio
-import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 
+from corpus import edf
 from make_bids import BAD, CHANNELS, OTHER_TYPE, UNMATCHED, make_bids
 from raxss.data.bids import bids_table, plan_bids, read_bids
-from raxss.data.bids_tree import find_runs
+from raxss.data.bids_tree import open_tree, runs_of
 from raxss.data.plan import read_plan
-from raxss.errors import ConfigError, LabelError, RAxSSWarning, RecordingError
+from raxss.errors import ConfigError, RAxSSWarning, RecordingError
 
 RUN = "sub-{}_ses-presurgery_task-ictal_acq-ecog_run-0{}"
 FIRST, SECOND = RUN.format("jh101", 1), RUN.format("jh101", 2)
@@ -100,7 +100,7 @@ def test_pt01_is_left_out_of_a_crop_because_no_event_marks_an_onset(shared_data)
 
 def test_the_sidecars_of_ds003029_tell_all_that_is_missing(shared_data):
     root = shared_data / "ds003029"
-    runs = find_runs(root)
+    runs = runs_of(open_tree(root))
     assert len(runs) == 106
     assert len({run.patient for run in runs}) == 35
     plan = plan_bids(root)
@@ -111,29 +111,9 @@ def test_the_sidecars_of_ds003029_tell_all_that_is_missing(shared_data):
     assert has(plan.unmatched, "no SOZ labels were found")
 
 
-def test_the_table_of_ds003029_is_as_its_readme_says(shared_data):
-    table = bids_table(shared_data / "ds003029")
-    per_centre = table.groupby("centre")["patient"].nunique().to_dict()
-    assert per_centre == {"JHH": 7, "NIH": 14, "UMF": 5, "UMMC": 9}
-    assert table["type"].isin(["ECOG", "SEEG"]).sum() == 11140
-    seconds = table.groupby("recording")["seconds"].first()
-    assert seconds.describe()[["min", "50%", "max"]].round(1).tolist() == [108.6, 240.5, 993.0]
-    assert {249.85, 499.71, 999.41, 1024.6} <= set(table["rate"].round(2))
-    assert table["label"].isna().all()
-    outcomes = table.drop_duplicates("patient").set_index("patient")["outcome"]
-    assert (outcomes["pt01"], outcomes["jh102"]) == ("S", "NR")
-
-
-def test_a_clinical_sheet_labels_the_table_of_ds003029(shared_data, tmp_path):
+def test_subjects_that_only_the_sheet_or_the_tree_has_are_named(shared_data, tmp_path):
     sheet = tmp_path / "sheet.csv"
     sheet.write_text('dataset_id,soz_contacts\npt1,"ATT1-2, AD1-4, PD"\njh106,n/a\nla01,A1\n')
-    table = bids_table(shared_data / "ds003029", clinical=sheet)
-    soz = table[table["label"] == "soz"].groupby("recording")["channel"].agg(list)
-    assert list(soz.index) == [RUN.format("pt01", run) for run in (1, 2, 3, 4)]
-    assert {tuple(sorted(names)) for names in soz} == {
-        ("AD1", "AD2", "AD3", "AD4", "ATT1", "ATT2", "PD1", "PD2", "PD3", "PD4")
-    }
-    assert set(table[table["label"].notna()]["patient"]) == {"pt01"}
     remarks = " ".join(plan_bids(shared_data / "ds003029", labels=sheet).unmatched)
     assert "without a subject in the tree: la01." in remarks
     assert "without a row" in remarks
@@ -253,6 +233,9 @@ def test_the_table_needs_no_signals_and_agrees_with_the_plan(truth, tmp_path):
     for file in [*root.rglob("*.eeg"), *root.rglob("*.vhdr"), *root.rglob("*.vmrk"), *root.rglob("*.edf")]:
         file.unlink()
     table = bids_table(root)
+    assert set(zip(table["rate"], table["seconds"], strict=True)) == {
+        (truth.rate, float(seconds)) for seconds in truth.seconds.values()
+    }
     kept = table[(table["status"] == "good") & table["type"].isin(["ECOG", "SEEG"]) & table["label"].notna()]
     assert dict(zip(kept["recording"] + ":" + kept["channel"], kept["label"], strict=True)) == truth.labels
     assert set(table["recording"]) == set(truth.onsets)
@@ -311,7 +294,7 @@ def test_a_sidecar_above_holds_for_the_runs_below_unless_one_is_nearer(tree):
     assert len(plan) == 2 * (len(CHANNELS) - 1) - 1
     above = next(recording for recording in plan.recordings if recording.name == FIRST)
     assert tree / "task-ictal_channels.tsv" in above.files
-    assert len(find_runs(tree)) == 2
+    assert len(runs_of(open_tree(tree))) == 2
 
 
 def test_channels_that_only_table_or_recording_has_are_listed(tree):
@@ -379,51 +362,24 @@ def with_column(tree: Path, run: int, column: str, texts: dict[str, str], otherw
     table.to_csv(file, sep="\t", index=False)
 
 
-@pytest.mark.parametrize("column", ["soz", "status_description"])
-def test_a_channel_of_which_channels_tsv_is_not_certain_has_no_label(tree, column):
+@pytest.mark.parametrize(
+    ("column", "label"),
+    [("soz", "soz"), ("status_description", "soz"), ("resect", "resect"), ("status_description", "resect")],
+)
+def test_labels_come_from_channels_tsv_and_a_channel_that_is_not_certain_has_none(tree, column, label):
     shutil.rmtree(tree / "sourcedata")
-    yes, no, unknown = {"soz": ("1", "0", "n/a"), "status_description": ("soz", "n/a", "soz?")}[column]
+    yes, no, unknown = (label, "n/a", f"{label}?") if column == "status_description" else ("1", "0", "n/a")
     with_column(tree, 1, column, {"AD1": yes, "AD2": unknown}, no)
     with_column(tree, 2, column, {}, no)  # a run without a mark
-    plan = plan_bids(tree)
+    plan = plan_bids(tree, label=label)
     assert runs_in(plan) == {FIRST}
     found = {item.origin["channel"]: item.label for _, item in plan}
-    assert Counter(found.values()) == {"soz": 1, "other": 6}
-    assert found["AD1"] == "soz"
+    assert Counter(found.values()) == {label: 1, "other": 6}
+    assert found["AD1"] == label
     assert "AD2" not in found
     assert has(plan.unmatched, "run-01 has channels without a label, left out: AD2.")
     assert has(plan.unmatched, "run-02 has channels without a label, left out: ATT1")
-
-
-@pytest.mark.parametrize("own_column", [True, False])
-def test_trees_that_carry_labels_in_channels_tsv_are_read(tree, own_column):
-    shutil.rmtree(tree / "sourcedata")
-    words = {"AD1": "soz,resect", "AD2": "resect, soz", "G1": "resect"}
-    for file in folder_of(tree).glob("*_channels.tsv"):
-        table = pd.read_csv(file, sep="\t", keep_default_na=False)
-        if own_column:
-            table["soz"] = [int("soz" in words.get(name, "")) for name in table["name"]]
-            table["resect"] = [int("resect" in words.get(name, "")) for name in table["name"]]
-        else:
-            table["status_description"] = [words.get(name, "n/a") for name in table["name"]]
-        table.to_csv(file, sep="\t", index=False)
-    for label, named in (("soz", {"AD1", "AD2"}), ("resect", {"AD1", "AD2", "G1"})):
-        labels = labels_of(plan_bids(tree, label=label))
-        assert {name.split(":")[1] for name, item in labels.items() if item == label} == named
-        assert Counter(labels.values()) == {label: 2 * len(named), "other": 2 * (8 - len(named))}
-    assert set(bids_table(tree).query("label == 'soz'")["channel"]) == {"AD1", "AD2"}
-
-
-def test_a_label_table_that_could_mean_two_runs_of_a_tree_is_refused(tree):
-    folder, run = folder_of(tree), SECOND
-    (folder.parent / "eeg").mkdir()
-    shutil.copy(folder / f"{run}_ieeg.edf", folder.parent / "eeg" / f"{run}_eeg.edf")
-    table = tree / "labels.csv"
-    table.write_text(f"recording,channel,label\n{run},G1,focal\n")
-    with pytest.raises(LabelError, match=r"run-02', which could be 'tree/sub-jh101/.*_ieeg', '.*_eeg'"):
-        plan_bids(tree, labels=table)
-    table.write_text(f"recording,channel,label\nieeg/{run}_ieeg.edf,G1,focal\n")
-    assert labels_of(plan_bids(tree, labels=table)) == {f"{run}:G1": "focal"}
+    assert set(bids_table(tree).query("label == 'soz'")["channel"]) == ({"AD1"} if label == "soz" else set())
 
 
 @pytest.mark.parametrize(
@@ -459,33 +415,17 @@ def test_recordings_of_a_label_table_that_are_not_there_are_listed(tree):
 # --- gaps
 
 
-def with_a_gap(path: Path, record: int, seconds: int) -> None:
-    """Make an EDF+C file of 1 s records one of type EDF+D, whose records from ``record`` on come later."""
-    content = bytearray(path.read_bytes())
-    header, n_signals = int(content[184:192]), int(content[252:256])
-    fields = 256 + 216 * n_signals
-    sizes = [2 * int(content[fields + 8 * item : fields + 8 * item + 8]) for item in range(n_signals)]
-    labels = [bytes(content[256 + 16 * item : 272 + 16 * item]).strip() for item in range(n_signals)]
-    offset = sum(sizes[: labels.index(b"EDF Annotations")])
-    content[192:197] = b"EDF+D"
-    for item in range(record, int(content[236:244])):
-        start = header + item * sum(sizes) + offset
-        content[start : start + 8] = f"+{item + seconds}\x14\x14".encode().ljust(8, b"\0")
-    path.write_bytes(content)
-
-
 def test_the_stretches_around_a_gap_are_series_of_their_own(tree):
-    path = folder_of(tree) / f"{SECOND}_ieeg.edf"
-    edf = edfio.read_edf(path)
-    edf.add_annotations([edfio.EdfAnnotation(0.5, None, "x")])
-    edf.write(path)
-    before = {item.name: item for item in read_plan(plan_bids(tree))}[f"{SECOND}:AD1"]
-    with_a_gap(path, record=4, seconds=10)
+    gap = [f"+{second}" for second in (0, 1, 2, 3, 14, 15, 16, 17)]
+    file = edf.plus("EDF+D", gap, signals=(edf.Signal("AD1"), edf.Signal("AD2", seed=2)))
+    (folder_of(tree) / f"{SECOND}_ieeg.edf").write_bytes(file.bytes())
+    (folder_of(tree) / f"{SECOND}_ieeg.json").unlink()
+    channels = folder_of(tree) / f"{SECOND}_channels.tsv"
+    channels.write_text("name\ttype\nAD1\tECOG\nAD2\tECOG\n")
     series = {item.name: item for item in read_plan(plan_bids(tree))}
     first, second = series[f"{SECOND}:AD1#1"], series[f"{SECOND}:AD1#2"]
-    assert (first.start_seconds, first.n_samples) == (0.0, 1000)
-    assert (second.start_seconds, second.n_samples) == (14.0, before.n_samples - 1000)
-    assert np.array_equal(np.hstack([first.samples, second.samples]), before.samples)
+    assert (first.start_seconds, first.seconds) == (0.0, 4.0)
+    assert (second.start_seconds, second.seconds) == (14.0, 4.0)
     late = plan_bids(tree, crop=(10.0, 60.0))  # the onset is at 2.4 to 3.4 s, so this begins behind the gap
     kept = {item.name for recording, item in late if recording.name == SECOND}
     assert {name.split("#")[1] for name in kept} == {"2"}

@@ -1,30 +1,17 @@
 """BIDS trees that are damaged or hostile: what is left out is listed, and nothing outside of the root is read."""
 
+# ruff: noqa: F401, F811 (fixtures of test_bids.py)
+
 import os
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 
-from make_bids import make_bids
 from raxss.data.bids import bids_table, plan_bids
-from raxss.data.bids_tree import find_runs
+from raxss.data.bids_tree import open_tree, runs_of
 from raxss.errors import LabelError, MissingExtraError, RecordingError
-from test_bids import FIRST, RUN, SECOND, folder_of, has, runs_in
-
-
-@pytest.fixture(scope="module")
-def one_patient(tmp_path_factory):
-    """jh101 alone, whose contacts are AD1-3; copied by each test that spoils it."""
-    return make_bids(
-        tmp_path_factory.mktemp("one") / "tree", n_centres=1, patients_per_centre=1, runs=2, seconds=6
-    )
-
-
-@pytest.fixture
-def tree(one_patient, tmp_path):
-    return Path(shutil.copytree(one_patient.root, tmp_path / "tree"))
+from test_bids import FIRST, RUN, SECOND, folder_of, has, one_patient, runs_in, tree
 
 
 def test_a_damaged_recording_is_listed_and_the_others_are_planned(tree):
@@ -128,16 +115,9 @@ def test_a_folder_that_is_no_bids_root_is_refused(tmp_path):
 
 
 def test_without_the_extra_the_error_says_how_to_install_it(tree, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "openpyxl", None)
-        with pytest.raises(MissingExtraError, match=r"openpyxl.*pip install 'raxss\[bids\]'"):
-            plan_bids(tree)
-    never = tree / "sub-never" / "ieeg"  # a name that was not taken apart yet
-    never.mkdir(parents=True)
-    (never / "sub-never_channels.tsv").write_text("name\n")
-    monkeypatch.setitem(sys.modules, "mne_bids", None)
-    with pytest.raises(MissingExtraError, match=r"mne-bids.*pip install 'raxss\[bids\]'"):
-        find_runs(tree)
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(MissingExtraError, match=r"openpyxl.*pip install 'raxss\[bids\]'"):
+        plan_bids(tree)
 
 
 def test_scalp_recordings_are_read_by_their_type(tree):
@@ -152,7 +132,7 @@ def test_scalp_recordings_are_read_by_their_type(tree):
     table = scalp / f"{SECOND}_channels.tsv"
     table.write_text(table.read_text().replace("\tECOG\t", "\tEEG\t"))
     assert len(plan_bids(tree)) == 16
-    assert {run.name for run in find_runs(tree) if run.datatype == "eeg"} == {SECOND}
+    assert {run.name for run in runs_of(open_tree(tree)) if run.datatype == "eeg"} == {SECOND}
 
 
 def test_channels_that_share_a_name_are_distinguished_by_position(tree):
@@ -169,7 +149,7 @@ def test_tables_that_were_not_fetched_or_point_elsewhere_or_steer_a_terminal_do_
     next(tree.rglob("*_scans.tsv")).write_text(scans)
     path = folder_of(tree) / f"{SECOND}_channels.tsv"
     path.write_text(path.read_text().replace("ATT2\t", "ATT2\x1b[31m\t"))
-    assert len(find_runs(tree)) == 2
+    assert len(runs_of(open_tree(tree))) == 2
     plan = plan_bids(tree)
     assert plan.absent == ()
     remarks = " ".join(plan.unmatched)

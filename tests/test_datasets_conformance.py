@@ -177,9 +177,12 @@ def test_the_list_has_its_facts(dataset, root):
 
 def test_the_summary_is_printed_as_text_and_as_json(dataset, root):
     command = ("datasets", "summary", dataset.name, "--root", root)
-    assert len(run(*command).output.splitlines()) >= 3
-    summary = json.loads(run(*command, "--json").output)
+    text, summary = run(*command).output, json.loads(run(*command, "--json").output)
+    assert len(text.splitlines()) >= 3
     if not dataset.options:
+        lengths = [item.n_samples for item in load_dataset(dataset.name, root=root)]
+        assert text.startswith(f"{dataset.name}: {len(lengths)} series of ")
+        assert f"{min(lengths)} to {max(lengths)} samples, median {np.median(lengths):g}\n" in text
         assert summary["classes"].keys() == set(dataset.labels)
         assert summary["rates"] == [dataset.rate]
 

@@ -37,8 +37,8 @@ from bad_server import (
 from raxss.cli import app
 from raxss.data.datasets import dataset as dataset_module
 from raxss.data.datasets import download as download_module
+from raxss.data.datasets.dataset import ListedFile
 from raxss.data.datasets.download import RECORD, _Refused, _SafeRedirects, download
-from raxss.data.datasets.listing import ListedFile
 from raxss.errors import ConfigError, OutputError, RecordingError
 from toys import hears_ctrl_c
 
@@ -406,12 +406,10 @@ def test_an_address_that_is_no_plain_one_is_refused(tmp_path, base, message):
     assert raised.value.__cause__ is None  # nor in what a debug run shows
 
 
-def test_a_file_listed_twice_and_numbers_out_of_range_are_refused(tmp_path):
+def test_a_file_listed_twice_is_refused(tmp_path):
     item = listed("a", b"abc")
     with pytest.raises(RecordingError, match=r"names 'a' twice"):
         download([item, item], tmp_path, base="http://127.0.0.1:9")
-    with pytest.raises(ConfigError, match=r"jobs is 0"):
-        download([item], tmp_path, base="http://127.0.0.1:9", jobs=0)
     assert download([], tmp_path, base="http://127.0.0.1:9").fetched == ()
 
 
@@ -428,7 +426,7 @@ def test_a_fault_of_our_own_in_a_thread_reaches_the_caller(server, tmp_path, mon
 DOWNLOADS = (  # one for each line that comes in: to import all of it every time would take longest
     "import json, os, sys\n"
     "from raxss.data.datasets.download import download\n"
-    "from raxss.data.datasets.listing import ListedFile\n"
+    "from raxss.data.datasets.dataset import ListedFile\n"
     "wanted = [ListedFile(*row) for row in json.loads(sys.argv[1])]\n"
     "for _ in sys.stdin:\n"
     "    if (process := os.fork()) == 0:\n"
@@ -536,20 +534,6 @@ def test_ctrl_c_ends_at_once_and_the_same_command_goes_on(server, tmp_path, monk
 def command(root, base, *more):
     line = ["datasets", "download", "ds003029", "--root", str(root), "--base", base, *more]
     return CliRunner().invoke(app, line, catch_exceptions=False)
-
-
-def test_the_command_fetches_the_real_sidecars_and_names_what_the_server_lacks(shared_data, server, tmp_path):
-    source = shared_data / "ds003029"
-    server.content = {
-        file.relative_to(source).as_posix(): file.read_bytes() for file in source.rglob("*") if file.is_file()
-    }
-    lacking = r"1 of \d+ files could not be fetched: sourcedata/clinical_data_summary.xlsx \(HTTP 404"
-    with pytest.raises(RecordingError, match=lacking):
-        command(tmp_path, server.base, "--only", "*.tsv", "--only", "*.json", "--jobs", "8")
-    arrived = files_in(tmp_path / "ds003029")
-    added = {"README.md", "annex_manifest.tsv", "SHA256SUMS"}
-    assert arrived == {path: content for path, content in server.content.items() if path not in added}
-    assert len(arrived) == 362
 
 
 def test_a_download_without_a_root_names_the_option():

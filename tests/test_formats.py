@@ -21,7 +21,7 @@ import raw_format
 from corpus import Case, brainvision, edf, wfdb
 from mutants import mutated_header
 from raxss.cli import app
-from raxss.data.bids_tree import find_runs
+from raxss.data.bids_tree import open_tree, runs_of
 from raxss.data.files import lines_of_inputs, read_inputs
 from raxss.data.formats import (
     FORMATS,
@@ -311,12 +311,11 @@ def test_inputs_and_manifests_find_it_by_its_suffix(known, example, path):
 
 @pytest.mark.parametrize("datatype", ["ieeg", "eeg"])
 def test_a_bids_tree_finds_it_where_it_may_occur(known, datatype, tmp_path):
-    pytest.importorskip("mne_bids")
     folder = tmp_path / "sub-01" / datatype
     folder.mkdir(parents=True)
     for suffix in (known.suffixes[0], *known.companions):
         (folder / f"sub-01_task-rest_{datatype}{suffix}").write_bytes(b"x")
-    runs = find_runs(tmp_path)
+    runs = runs_of(open_tree(tmp_path))
     assert [(run.name, run.absent) for run in runs] == (
         [("sub-01_task-rest", ())] if datatype in known.datatypes else []
     )

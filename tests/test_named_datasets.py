@@ -16,12 +16,11 @@ from typer.testing import CliRunner
 
 from raxss.cli import app
 from raxss.data.bids import bids_table
-from raxss.data.datasets import DATASETS, load_dataset, load_sample, on_disk, plan_dataset
+from raxss.data.datasets import DATASETS, folder_of, load_dataset, load_sample, on_disk, plan_dataset
 from raxss.data.datasets import archives as archives_module
 from raxss.data.datasets.archives import TextFile, read_numbers
 from raxss.data.datasets.collections.ds003029 import PAPER, summarise_centres
-from raxss.data.datasets.folders import folder_of
-from raxss.data.datasets.listing import choose, read_listing, safe_path
+from raxss.data.datasets.dataset import choose, safe_path
 from raxss.data.plan import read_plan
 from raxss.errors import DataError, RAxSSWarning, RecordingError
 
@@ -102,16 +101,6 @@ def test_watch_is_what_its_index_says(shared_data):
     assert Counter(series.groups.tolist()) == Counter({f"subject{n:02d}": 14 for n in range(1, 11)})
     with np.load(shared_data / "watch" / "watch.npz", allow_pickle=False) as stored:
         assert_array_equal(np.concatenate([item.samples.T for item in series]), stored["X"])
-
-
-@pytest.mark.parametrize("name", ["bern-barcelona", "bonn", "cinc2017", "watch", "ds003029"])
-def test_what_is_on_disk_is_counted(shared_data, name, monkeypatch):
-    state = "partly (362 of 681 files)" if name == "ds003029" else "complete"
-    monkeypatch.setenv("RAXSS_DATA", str(shared_data))
-    assert str(on_disk(DATASETS[name])) == state
-    assert str(on_disk(DATASETS[name], shared_data)) == state
-    assert str(on_disk(DATASETS[name], shared_data / name)) == state  # the folder itself does as well
-    assert str(on_disk(DATASETS[name], shared_data / "nowhere")) == "absent"
 
 
 # --- where a dataset lies
@@ -351,24 +340,6 @@ def test_a_listed_path_that_is_not_plain_is_refused(path):
         safe_path(path)
 
 
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ("path\tmd5\n", r"has the columns path, md5; needed are path, size_bytes"),
-        (f"path\tsize_bytes\tmd5\na\t-3\t{'0' * 32}\n", r"line 2, has '-3' as size"),
-        ("path\tsize_bytes\tmd5\na\t3\tzz\n", r"'zz' as md5; .* 32 hexadecimal"),
-        (
-            f"path\tsize_bytes\tmd5\na\t{'9' * 5000}\t{'0' * 32}\n",
-            r"has '9+\.\.\.9+' as size and '0{32}' as md5",
-        ),
-    ],
-)
-def test_a_damaged_list_of_files_is_refused(table, message):
-    with pytest.raises(RecordingError, match=message) as raised:
-        read_listing(table)
-    assert len(str(raised.value)) < 300
-
-
 def test_subjects_and_patterns_choose_files_with_what_concerns_all():
     listed = DATASETS["ds003029"].listed()
     shared = {item.path for item in listed if "/" not in item.path} | {
@@ -419,7 +390,6 @@ def test_only_patients_with_soz_labels_are_counted_where_they_are_known():
 
 
 def test_the_centres_of_the_real_sidecars_are_counted_right(shared_data):
-    pytest.importorskip("mne_bids")
     table = summarise_centres(bids_table(shared_data / "ds003029"))[0].set_index("centre")
     assert table.index.tolist() == list(PAPER)
     assert table["patients"].to_dict() == {centre: numbers[0] for centre, numbers in PAPER.items()}
@@ -475,7 +445,6 @@ def test_the_list_as_json_has_every_dataset(tmp_path):
 
 
 def test_the_summary_prints_the_papers_table_by_centre(shared_data):
-    pytest.importorskip("mne_bids")
     lines = run("summary", "--root", shared_data).output.splitlines()
     assert lines[0].split()[:4] == ["centre", "patients", "with", "SOZ"]
     assert [line.split()[0] for line in lines[1:5]] == ["JHH", "NIH", "UMMC", "UMH"]
@@ -483,16 +452,6 @@ def test_the_summary_prints_the_papers_table_by_centre(shared_data):
     summary = json.loads(run("summary", "ds003029", "--root", shared_data, "--json").output)
     assert summary["centres"][3]["centre"] == "UMH (umf)"
     assert summary["centres"][3]["soz_share"] is None
-
-
-def test_the_summary_of_another_dataset_has_its_numbers(shared_data):
-    output = run("summary", "watch", "--root", shared_data).output
-    assert "watch: 140 series of 6 variates" in output
-    assert "947 to 2618 samples, median 1769.5" in output
-    assert "10, by patient" in output
-    facts = json.loads(run("summary", "watch", "--root", shared_data, "--json").output)
-    assert facts["classes"] == dict.fromkeys(("ABD", "ER", "FEL", "IR", "PEN", "ROW", "TRAP"), 20)
-    assert (facts["rates"], facts["variates"], facts["absent"]) == ([50.0], [6], 0)
 
 
 def test_a_dataset_that_cannot_be_fetched_says_where_it_comes_from(tmp_path):

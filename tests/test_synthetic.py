@@ -39,12 +39,14 @@ def test_each_positive_series_has_five_motifs_or_more_that_do_not_overlap(plante
         assert np.all((starts >= 0) & (starts + planted.motif_length <= series.n_samples))
 
 
-def test_the_motif_lies_at_its_starts():
-    planted = make_motif_series(2, amplitude=1000.0)
-    series, starts = planted.series[0], planted.motif_starts[0]
-    for start in starts:
-        found = series.samples[0, start : start + planted.motif_length]
-        assert_allclose(found / 1000.0, planted.motif[0], atol=0.01)
+def test_the_motif_lies_at_its_starts(planted):
+    length = planted.motif_length
+    found = [
+        series.samples[0, start : start + length]
+        for series, starts in zip(planted.series, planted.motif_starts, strict=True)
+        for start in starts
+    ]
+    assert_allclose(np.mean(found, axis=0) / 2, planted.motif[0], atol=0.2)  # noise of 1 / sqrt(n) / 2
 
 
 def test_lengths_differ_and_stay_within_the_given_range(planted):
@@ -72,22 +74,15 @@ def test_windows_at_the_motif_have_more_support_than_all_others_with_an_exclusio
             assert noise.max() < support.max()
 
 
-def test_several_variates_each_have_their_own_motif():
-    planted = make_motif_series(2, n_variates=3)
-    assert planted.motif.shape == (3, 128)
-    assert planted.series[0].n_variates == 3
-    assert not np.allclose(planted.motif[0], planted.motif[1])
-    assert_allclose(np.sqrt((planted.motif**2).mean(axis=1)), 1.0)
-
-
-def test_motifs_that_do_not_fit_are_refused_with_the_length_they_need():
-    with pytest.raises(ConfigError, match=r"5 motifs of 128 samples.*at least 640.*\(600, 900\)"):
-        make_motif_series(n_samples=(600, 900))
-    with pytest.raises(ConfigError, match=r"\(3000, 2000\)"):
-        make_motif_series(n_samples=(3000, 2000))
-
-
-@pytest.mark.parametrize("setting", ["n_series", "n_motifs", "n_variates", "amplitude"])
-def test_a_setting_of_zero_is_refused_by_name(setting):
-    with pytest.raises(ConfigError, match=f"{setting}=0"):
-        make_motif_series(**{"n_series": 2, setting: 0})
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_samples": (600, 900)}, r"5 motifs of 128 samples.*at least 640.*\(600, 900\)"),
+        ({"n_samples": (3000, 2000)}, r"\(3000, 2000\)"),
+        ({"n_series": 0}, "n_series=0"),
+        ({"motif_length": 3}, "motifs of 3 samples"),
+    ],
+)
+def test_motifs_that_do_not_fit_are_refused_with_the_length_they_need(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        make_motif_series(**settings)

@@ -96,7 +96,7 @@ def _in_tree(read: Any, path: Path, *more: object) -> object:
 def _channels(rows: Any, path: Path) -> object:
     from raxss.data.bids_tree import BidsRun
 
-    return _in_tree(rows, path, BidsRun("sub-01_task-a", "01", "ieeg", path.parent, {"subject": "01"}, None))
+    return _in_tree(rows, path, BidsRun("sub-01_task-a", "01", "ieeg", path.parent, None))
 
 
 def _manifest(lines_of_inputs: Any, path: Path) -> object:
@@ -210,7 +210,7 @@ READERS: dict[str, Reader] = {
     "events.tsv, inspected": Reader(
         "events.tsv", EVENTS, "data.inspection.sidecars:_events_problems", _inspected
     ),
-    "channels.tsv": Reader("sub-01_channels.tsv", CHANNELS, "data.bids_labels:channel_rows", _channels),
+    "channels.tsv": Reader("sub-01_channels.tsv", CHANNELS, "data.bids_tree:channel_rows", _channels),
     "channels.tsv, inspected": Reader(
         "channels.tsv",
         CHANNELS,
@@ -218,7 +218,7 @@ READERS: dict[str, Reader] = {
         lambda problems, path: _inspected(problems, path, Counter()),
     ),
     "participants.tsv": Reader(
-        "participants.tsv", PARTICIPANTS, "data.bids_labels:read_participants", _in_tree
+        "participants.tsv", PARTICIPANTS, "data.bids_tree:read_participants", _in_tree
     ),
     "participants.tsv, inspected": Reader(
         "participants.tsv",

@@ -47,12 +47,12 @@ def list_datasets(context: typer.Context, root: Path | None = None, as_json: boo
 @described(name=NAME, as_json=AS_JSON)
 def summary(name: str = "ds003029", root: Path | None = None, as_json: bool = False) -> None:
     """Summarise a dataset; for ds003029, the table of the paper with one row per centre."""
-    from raxss.data.datasets.folders import folder_of
+    from raxss.data.datasets.plans import folder_of
     from raxss.data.datasets.registry import find_dataset
 
     dataset = find_dataset(name)
-    found = dataset.summary(folder_of(dataset, root))
-    print(json.dumps(found.facts, indent=2, ensure_ascii=False) if as_json else found.text)
+    text, facts = dataset.summary(folder_of(dataset, root))
+    print(json.dumps(facts, indent=2, ensure_ascii=False) if as_json else text)
 
 
 @app.command("download")
@@ -77,10 +77,10 @@ def download(
     The files go to ROOT/NAME. What is there and right is not fetched again.
     """
     from raxss._core.progress import progress_bar
+    from raxss.data.datasets.dataset import choose
     from raxss.data.datasets.download import BASE_VARIABLE
     from raxss.data.datasets.download import download as fetch
-    from raxss.data.datasets.folders import ROOT_VARIABLE, data_root, folder_of
-    from raxss.data.datasets.listing import choose
+    from raxss.data.datasets.plans import ROOT_VARIABLE, data_root, folder_of
     from raxss.data.datasets.registry import DATASETS, find_dataset
 
     dataset = find_dataset(name)
@@ -119,7 +119,7 @@ def download(
 
 
 def _facts(dataset: Dataset, root: Path | None) -> dict[str, Any]:
-    from raxss.data.datasets.folders import on_disk
+    from raxss.data.datasets.plans import on_disk
 
     named = ("name", "about", "licence", "size", "citation", "doi", "source")
     facts: dict[str, Any] = {name: getattr(dataset, name) for name in named}

@@ -151,11 +151,7 @@ def only_classes(plan: CollectionPlan, classes: list[str] | None) -> CollectionP
             raise LabelError(
                 f"no series of {plan.source!r} has the label {name!r}{did_you_mean(name, known)}"
             )
-    recordings = [
-        replace(recording, series=tuple(series for series in recording.series if series.label in classes))
-        for recording in plan.recordings
-    ]
-    return replace(plan, recordings=tuple(recording for recording in recordings if recording.series))
+    return plan.only(lambda series: series.label in classes)
 
 
 def print_summary(folder: Path) -> None:

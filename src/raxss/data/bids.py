@@ -21,22 +21,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raxss.data.bids_labels import (
+from raxss.data.bids_tree import (
     CLINICAL_SHEET,
+    N_LISTED,
     BidsLabels,
+    BidsRun,
+    Tree,
     centre_of,
     channel_rows,
     find_labels,
     first_cell,
-    list_names,
-    read_participants,
-)
-from raxss.data.bids_tree import (
-    BidsRun,
-    Tree,
-    find_runs,
     is_bids_root,
+    list_names,
     open_tree,
+    read_participants,
     runs_of,
     sidecar,
     sidecars,
@@ -74,7 +72,9 @@ from raxss.errors import (
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CLINICAL_SHEET", "bids_table", "find_runs", "is_bids_root", "plan_bids", "read_bids"]
+__all__ = ["CLINICAL_SHEET", "bids_table", "is_bids_root", "plan_bids", "read_bids"]
+
+NOT_UNDERSTOOD = "not understood, so channels whose label is not certain have none"
 
 # --- the plan
 
@@ -162,9 +162,9 @@ def read_bids(root: Path | str, **options: Any) -> SeriesCollection:
 def plan_to_read(root: Path | str, **options: Any) -> CollectionPlan:
     """Plan of `plan_bids`, after a warning of what is absent or did not match; an error if nothing is left."""
     plan = plan_bids(root, **options)
-    count = "1 file is" if len(plan.absent) == 1 else f"{len(plan.absent)} files are"
-    absent = f"{count} absent: {list_names(plan.absent)} (to get: {plan.where_to_get})."
-    remarks = [absent, *plan.refused] if plan.absent else list(plan.refused)
+    remarks = [f"{plan.absence(N_LISTED)} To get: {plan.where_to_get}."] * bool(plan.absent) + list(
+        plan.refused
+    )
     labels_matter = options.get("only_labelled", True)
     matters = ("is left out", "left out:", "was not read", "sidecars disagree")
     remarks += [item for item in plan.unmatched if labels_matter or any(text in item for text in matters)]
@@ -212,61 +212,82 @@ class _Planner:
 
     def _planned(self, run: BidsRun, signal: Path) -> RecordingPlan | None:
         channels_file, channels = channel_rows(self.tree, run)
-        onset, events_file = self._onset(run)
-        if self.crop is not None and onset is None:
-            return None
+        sidecars = [] if channels_file is None else [channels_file]
+        crop = None
+        if self.crop is not None:
+            events_file = sidecar(self.tree, run, "events.tsv")
+            if events_file is None:
+                self._report(run, "is left out, because a crop was asked for and it has no events.tsv.")
+                return None
+            self.tree.refuse_outside(events_file)
+            onset = seizure_onset(read_events(events_file))
+            if onset is None:
+                why = "no event is certain to mark the seizure's onset"
+                self._report(run, f"is left out, because a crop was asked for and {why}.")
+                return None
+            crop = onset + self.crop[0], onset + self.crop[1]
+            sidecars.append(events_file)
         opener = partial(open_recording, signal, root=self.tree.root)
         with opener() as recording:
             for message in checked_sidecars(signal, self.tree.root):
                 self._report(run, f"and its sidecars disagree: {message}")
+            names = [channel.name for channel in recording.channels]
             if channels_file is None:
-                kind, names = CHANNEL_TYPES[run.datatype][0], [channel.name for channel in recording.channels]
                 kept, sentence = by_name(names)
+                kind = CHANNEL_TYPES[run.datatype][0]
                 channels = [ChannelRow(names[place], kind, True, {}) for place in kept]
                 places: list[int | None] = list(kept)
                 taken = f"all {len(channels)}" if not sentence else f"{sentence}; the other {len(channels)}"
                 self._report(run, f"has no channels.tsv: {taken} channels are taken as good.")
             else:
-                places = self._places(run, channels, recording)
-            series = self._series(run, channels, places, recording, onset)
+                places = match_channels([channel.name for channel in channels], names)
+                rows = zip(channels, places, strict=True)
+                unlisted = [name or "n/a" for place, name in enumerate(names) if place not in places]
+                if lost := [channel.name or "n/a" for channel, place in rows if place is None]:
+                    self._report(run, f"lacks channels of its channels.tsv: {list_names(lost)}.")
+                if unlisted:
+                    text = (
+                        f"channels.tsv of recording {run.name} lacks channels of it: {list_names(unlisted)}."
+                    )
+                    self.left_out.append(text)
+            series = self._series(run, channels, places, self._segments(run, recording, crop), crop)
         if not series:
             return None
-        sidecars = [path for path in (channels_file, events_file) if path is not None and path.is_file()]
-        files = (*files_of(signal), *sidecars, *self.shared_files)
-        return RecordingPlan(run.name, files, opener, tuple(series))
+        return RecordingPlan(
+            run.name, (*files_of(signal), *sidecars, *self.shared_files), opener, tuple(series)
+        )
 
-    def _onset(self, run: BidsRun) -> tuple[float | None, Path | None]:
-        if self.crop is None:
-            return None, None
-        path = sidecar(self.tree, run, "events.tsv")
-        if path is not None:
-            self.tree.refuse_outside(path)
-        onset = None if path is None else seizure_onset(read_events(path))
-        if onset is None:
-            why = "no event is certain to mark the seizure's onset" if path else "it has no events.tsv"
-            self._report(run, f"is left out, because a crop was asked for and {why}.")
-        return onset, path
-
-    def _places(self, run: BidsRun, channels: Sequence[ChannelRow], recording: Recording) -> list[int | None]:
-        """Where each row of channels.tsv is in the recording; what has no partner is reported."""
-        names = [channel.name for channel in channels]
-        places = match_channels(names, [item.name for item in recording.channels])
-        lost = [name or "n/a" for name, place in zip(names, places, strict=True) if place is None]
-        unlisted = [item.name or "n/a" for k, item in enumerate(recording.channels) if k not in places]
-        if lost:
-            self._report(run, f"lacks channels of its channels.tsv: {list_names(lost)}.")
-        if unlisted:
-            text = f"channels.tsv of recording {run.name} lacks channels of it: {list_names(unlisted)}."
-            self.left_out.append(text)
-        return places
+    def _segments(
+        self, run: BidsRun, recording: Recording, crop: tuple[float, float] | None
+    ) -> dict[int, str]:
+        """Segments that the crop touches, with what their series' names end in; a crop cut short is reported."""
+        n_segments = len(recording.segments)
+        named = {place: f"#{place + 1}" if n_segments > 1 else "" for place in range(n_segments)}
+        if crop is None:
+            return named
+        shared = [
+            min(crop[1], segment.start_seconds + segment.seconds) - max(crop[0], segment.start_seconds)
+            for segment in recording.segments
+        ]
+        kept, wanted = sum(max(0.0, seconds) for seconds in shared), crop[1] - crop[0]
+        a_sample = 1 / min(channel.rate for channel in recording.channels)
+        if kept == 0:
+            self._report(run, "is left out: it ends before the crop, or begins after it.")
+        elif wanted - kept > a_sample:
+            self._report(
+                run,
+                f"has {kept:.4g} of the {wanted:.4g} s of the crop; the rest lies before its start, behind its "
+                "end or in a gap, and is left out.",
+            )
+        return {place: text for place, text in named.items() if shared[place] > 0}
 
     def _series(
         self,
         run: BidsRun,
         channels: Sequence[ChannelRow],
         places: Sequence[int | None],
-        recording: Recording,
-        onset: float | None,
+        segments: Mapping[int, str],
+        crop: tuple[float, float] | None,
     ) -> list[SeriesPlan]:
         labels, unmatched = self.labels.of(self.tree, run, channels)
         self.known |= {spell(item.name) for item in channels for spell in (canonical, electrode_of)}
@@ -278,63 +299,35 @@ class _Planner:
                 item.name for item in named if electrode_of(item.name) == shaft
             }
         types = CHANNEL_TYPES[run.datatype]
-        wanted = [item.is_wanted(types) for item in channels]
-        if not any(wanted):
+        if not any(item.is_wanted(types) for item in channels):
             self._report(run, f"is left out: {why_none(types, channels)}.")
             return []
-        crop = None
-        if self.crop is not None and onset is not None:
-            crop = onset + self.crop[0], onset + self.crop[1]
-        series, unlabelled, outside = [], [], False
+        self.bad_contacts[run.patient] |= {item.name for item in named if not item.is_good}
+        series, unlabelled = [], []
         n_named = Counter(channel.name for channel in channels)
-        for channel, place, label, is_wanted in zip(channels, places, labels, wanted, strict=True):
-            if label == self.labels.label and not channel.is_good and not is_wanted:
-                self.bad_contacts[run.patient].add(channel.name)
-            if place is None or not is_wanted:
+        for channel, place, label in zip(channels, places, labels, strict=True):
+            if place is None or not channel.is_wanted(types):
                 continue
             if self.only_labelled and label is None:
                 unlabelled.append(channel.name or "n/a")
                 continue
-            for segment, stretch in enumerate(recording.segments):
-                begin, end = stretch.start_seconds, stretch.start_seconds + stretch.seconds
-                if crop is not None and (crop[1] <= begin or crop[0] >= end):
-                    outside = True
-                    continue
-                is_unique = n_named[channel.name] == 1 and channel.name
-                name = f"{run.name}:{channel.name or 'n/a'}{'' if is_unique else f'@{place}'}"
-                name += f"#{segment + 1}" if len(recording.segments) > 1 else ""
-                origin = self._origin(run, channel)
-                series.append(SeriesPlan(name, (place,), segment, label, origin, crop))
+            is_unique = n_named[channel.name] == 1 and channel.name
+            name = f"{run.name}:{channel.name or 'n/a'}{'' if is_unique else f'@{place}'}"
+            centre = centre_of(run.patient, self.participants, self.labels)
+            origin = {"centre": centre} if centre else {}
+            origin |= {
+                "patient": run.patient,
+                "recording": run.name,
+                "electrode": f"{run.patient}/{electrode_of(channel.name)}",
+                "channel": channel.name,
+            }
+            series += [
+                SeriesPlan(f"{name}{ending}", (place,), segment, label, origin, crop)
+                for segment, ending in segments.items()
+            ]
         if unlabelled:
             self._report(run, f"has channels without a label, left out: {list_names(unlabelled)}.")
-        if crop is not None and series:
-            self._report_short_crop(run, recording, crop)
-        if outside and not series:
-            self._report(run, "is left out: it ends before the crop, or begins after it.")
         return series
-
-    def _report_short_crop(self, run: BidsRun, recording: Recording, crop: tuple[float, float]) -> None:
-        """Report a crop that the recording holds in part only."""
-        bounds = [(item.start_seconds, item.start_seconds + item.seconds) for item in recording.segments]
-        kept = sum(max(0.0, min(crop[1], end) - max(crop[0], begin)) for begin, end in bounds)
-        a_sample = 1 / min(channel.rate for channel in recording.channels)
-        if crop[1] - crop[0] - kept > a_sample:
-            self._report(
-                run,
-                f"has {kept:.4g} of the {crop[1] - crop[0]:.4g} s of the crop; the rest lies before its start, "
-                "behind its end or in a gap, and is left out.",
-            )
-
-    def _origin(self, run: BidsRun, channel: ChannelRow) -> dict[str, str]:
-        centre = centre_of(run.patient, self.participants, self.labels)
-        origin = {"centre": centre} if centre else {}
-        electrode = electrode_of(channel.name)
-        return origin | {
-            "patient": run.patient,
-            "recording": run.name,
-            "electrode": f"{run.patient}/{electrode}",
-            "channel": channel.name,
-        }
 
     def sentences(self, runs: Sequence[BidsRun]) -> list[str]:
         """What did not match, a sentence each."""
@@ -346,55 +339,51 @@ class _Planner:
                 f"no {name} labels were found, neither {CLINICAL_SHEET.as_posix()} nor in channels.tsv; give a "
                 "clinical sheet or a label table (recording,channel,label)."
             )
-        if unlisted := [
-            patient for patient in patients if self.participants and patient not in self.participants
-        ]:
+        unlisted = [patient for patient in patients if patient not in self.participants]
+        if self.participants and unlisted:
             sentences.append(
                 f"subjects without a row in participants.tsv, of unknown centre: {list_names(unlisted)}."
             )
-        if self.labels.are_there and (
-            without := [patient for patient in patients if not self.labels.has(patient)]
-        ):
+        without = [patient for patient in patients if not self.labels.has(patient)]
+        if self.labels.are_there and without:
             fate = "left out" if self.only_labelled else "without label"
             sentences.append(f"patients without {name} annotation, {fate}: {list_names(without)}.")
-        texts: dict[str, int] = defaultdict(int)
+        texts: Counter[str] = Counter()
         for (patient, contact), where in self.contacts.items():
             of = sum(run.patient == patient and run.signal is not None for run in runs)
             is_known = canonical(contact.removesuffix(WHOLE_SHAFT)) in self.known
             if self.labels.rows is not None and not is_known and not looks_like_contacts(contact):
                 texts[patient] += 1  # free text may say anything, so it is counted and not quoted
             elif self.labels.rows is not None and not is_contact(contact):
-                sentences.append(
-                    f"patient {patient}: {contact!r} of the {name} cell was not understood, so channels whose "
-                    "label is not certain have none."
-                )
+                sentences.append(f"patient {patient}: {contact!r} of the {name} cell was {NOT_UNDERSTOOD}.")
             else:
                 sentences.append(
                     f"patient {patient}: {name} contact {contact} has no certain channel in "
                     f"{len(where)} of {of} runs."
                 )
+        for (patient, shaft), named in self.shafts.items():
+            if named:
+                taken = f"is given without contacts; taken as all: {_in_order(named)}"
+                sentences.append(f"patient {patient}: {name} shaft {shaft} {taken}.")
+        for patient, count in texts.items():
+            pieces = "1 piece" if count == 1 else f"{count} pieces"
+            was = "was" if count == 1 else "were"
+            sentences.append(f"patient {patient}: {pieces} of the {name} cell {was} {NOT_UNDERSTOOD}.")
         sentences += [
-            f"patient {patient}: {name} shaft {shaft} is given without contacts; taken as all: "
-            f"{list_names(sorted(named, key=_natural))}."
-            for (patient, shaft), named in self.shafts.items()
-            if named
-        ]
-        sentences += [
-            f"patient {patient}: {count} {'piece' if count == 1 else 'pieces'} of the {name} cell "
-            f"{'was' if count == 1 else 'were'} not understood, so channels whose label is not certain have none."
-            for patient, count in texts.items()
-        ]
-        sentences += [
-            f"patient {patient}: {name} contacts on bad channels, left out: "
-            f"{list_names(sorted(bad, key=_natural))}."
+            f"patient {patient}: {name} contacts on bad channels, left out: {_in_order(bad)}."
             for patient, bad in self.bad_contacts.items()
+            if bad
         ]
         return sentences + self.left_out
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Orders G2 before G10."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+def _in_order(names: Collection[str]) -> str:
+    """Names in a sentence, G2 before G10."""
+
+    def parts(name: str) -> list[tuple[int, str]]:
+        return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+    return list_names(sorted(names, key=parts))
 
 
 def _openneuro_id(tree: Tree) -> str:
@@ -418,9 +407,7 @@ TABLE_COLUMNS = [
 ]
 
 
-def bids_table(
-    root: Path | str, *, clinical: Path | str | None = None, label: LabelName = "soz"
-) -> pd.DataFrame:
+def bids_table(root: Path | str) -> pd.DataFrame:
     """One row a channel of a run, from the sidecars alone: signals need not be there.
 
     Columns: ``patient``, ``centre``, ``recording``, ``channel``, ``electrode``, ``type``, ``status``, ``rate``
@@ -431,7 +418,7 @@ def bids_table(
 
     tree = open_tree(root)
     runs = runs_of(tree)
-    found = find_labels(tree, runs, clinical, label)
+    found = find_labels(tree, runs, None, "soz")
     _, participants = read_participants(tree)
     rows: list[dict[str, Any]] = []
     for run in runs:

@@ -1,29 +1,47 @@
-"""Runs of a BIDS tree, with the sidecars that apply to each.
+"""Runs of a BIDS tree, with the sidecars that apply to each and the labels of their channels.
 
     root -> Tree -> runs: name, patient, signal or what is absent of it -> sidecars, the nearest first
+    tree, runs, label file -> BidsLabels: label of each channel of a run, and contacts that are no channel
 
 Names decide: of files, of folders, and in ``scans.tsv``. Nothing that a link or a name leads out of the root is
-entered or opened. Next: bids.py plans series of the runs.
+entered or opened. Next: bids.py plans series of the runs with these labels.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from raxss.data.confinement import leads_outside, problem_of_opening
+from raxss.data.contacts import WHOLE_SHAFT, is_contact, label_channels
 from raxss.data.formats.fields import Refused, not_downloaded
 from raxss.data.formats.registry import UNREAD, bids_suffixes, format_of
+from raxss.data.inspection.sidecars import DATATYPES, names_in, parsed, sidecars_of
 from raxss.data.inspection.tables import read_json
+from raxss.data.labels import (
+    CENTRE_COLUMNS,
+    CONTACT_COLUMNS,
+    ClinicalRow,
+    LabelName,
+    LabelTable,
+    labels_of_run,
+    match_subjects,
+    read_clinical_sheet,
+    read_label_table,
+)
+from raxss.data.names import canonical
+from raxss.data.selection import ChannelRow, rows_of_channels
 from raxss.data.tables import MAX_KEPT_ROWS, Table, read_table
-from raxss.errors import MissingExtraError, RecordingError, display_name
+from raxss.errors import RecordingError, display_name, join_names
 
-DATATYPES = ("ieeg", "eeg")
+CLINICAL_SHEET = Path("sourcedata", "clinical_data_summary.xlsx")
+N_LISTED = 2000  # names in one sentence: all, unless a file is hostile
+ENTITIES = {"sub", "ses", "task", "acq", "tracksys", "run", "proc", "recording", "space", "split", "desc"}
 
 
 @dataclass(frozen=True)
@@ -34,25 +52,20 @@ class BidsRun:
     patient: str
     datatype: str
     folder: Path
-    entities: Mapping[str, str]
     signal: Path | None
     absent: tuple[str, ...] = ()
 
 
-@dataclass
+@dataclass(frozen=True)
 class Tree:
-    """A BIDS root, and the names in each of its folders, each listed once."""
+    """A BIDS root, and in whole sentences what was not read of it."""
 
     root: Path
-    listed: dict[Path, list[str]] = field(default_factory=dict)
-    remarks: list[str] = field(default_factory=list)  # what was not read, in whole sentences
+    remarks: list[str] = field(default_factory=list)
 
     def names(self, folder: Path) -> list[str]:
         """What is in a folder, in order; nothing where it is none or lies outside the root."""
-        if folder not in self.listed:
-            is_there = folder.is_dir() and not leads_outside(folder, self.root)
-            self.listed[folder] = sorted(os.listdir(folder)) if is_there else []
-        return self.listed[folder]
+        return sorted(names_in(folder, self.root))
 
     def relative(self, path: Path) -> str:
         """As the dataset names it."""
@@ -74,11 +87,6 @@ class Tree:
         """An error unless this is a regular file inside the root that can be read."""
         if problem := problem_of_opening(path, self.root):
             raise RecordingError(f"[{problem.code}] {problem.message}")
-
-
-def find_runs(root: Path | str) -> list[BidsRun]:
-    """Every recording that the tree has or should have, by the names of its files and its ``scans.tsv``."""
-    return runs_of(open_tree(root))
 
 
 def open_tree(root: Path | str) -> Tree:
@@ -107,14 +115,11 @@ def runs_of(tree: Tree) -> list[BidsRun]:
         if not subject.startswith("sub-") or not folder.is_dir():
             continue
         if not re.fullmatch(r"sub-[A-Za-z0-9]+", subject):
-            tree.remarks.append(
-                f"folder {display_name(subject)} was not read: BIDS allows letters and digits after 'sub-'."
-            )
-            continue
-        if leads_outside(folder, tree.root):
-            tree.remarks.append(
-                f"folder {display_name(subject)} was not read: a link leads out of the dataset."
-            )
+            why = "BIDS allows letters and digits after 'sub-'"
+        else:
+            why = "a link leads out of the dataset" if leads_outside(folder, tree.root) else ""
+        if why:
+            tree.remarks.append(f"folder {display_name(subject)} was not read: {why}.")
             continue
         sessions = [folder / name for name in tree.names(folder) if re.fullmatch(r"ses-[A-Za-z0-9]+", name)]
         for above in [folder, *sessions]:
@@ -144,45 +149,27 @@ def _runs_of_folder(tree: Tree, above: Path, subject: str, datatype: str) -> lis
         if name.endswith((f"_{datatype}.json", "_channels.tsv")):
             stem = name.rpartition("_")[0]
             entities = _entities(stem)
-            if stem in files:
-                continue
-            if entities is None or not any(
-                entities.items() <= (_entities(file) or {}).items() for file in files
-            ):
-                files.setdefault(stem, "")
+            is_shared = entities and any(entities.items() <= _entities(file).items() for file in files)
+            if stem not in files and not is_shared:
+                files[stem] = ""
     runs = []
     for stem, suffix in sorted(files.items()):
-        entities = _entities(stem)
-        if entities is None or f"sub-{entities.get('subject')}" != subject:
+        if f"sub-{_entities(stem).get('sub')}" != subject:
             tree.remarks.append(
                 f"file {display_name(f'{stem}_{datatype}{suffix}')} was not read: its name breaks the rules of "
                 "BIDS or is not its subject's."
             )
             continue
-        signal, absent = _signal_of(tree, folder, f"{stem}_{datatype}", suffix)
-        runs.append(BidsRun(stem, subject.removeprefix("sub-"), datatype, folder, entities, signal, absent))
+        signal, absent = _signal_of(tree, folder, names, f"{stem}_{datatype}", suffix)
+        runs.append(BidsRun(stem, subject.removeprefix("sub-"), datatype, folder, signal, absent))
     return runs
 
 
 @cache
-def _entities(stem: str) -> Mapping[str, str] | None:
-    """``{"subject": "pt01", "run": "01"}``; None where the name breaks the rules."""
-    try:
-        from mne_bids import get_entities_from_fname
-    except ImportError as error:
-        raise MissingExtraError(
-            "reading a BIDS tree needs the package mne-bids, which is not installed. Install it with: pip install "
-            "'raxss[bids]'"
-        ) from error
-    parts = stem.split("_")
-    keys = [part.partition("-")[0] for part in parts]
-    if len(set(keys)) != len(keys) or not all(re.fullmatch(r"[a-z]+-[A-Za-z0-9+]+", part) for part in parts):
-        return None
-    try:
-        found = get_entities_from_fname(f"{stem}_x.x", verbose="ERROR")
-    except KeyError:
-        return None
-    return {key: value for key, value in found.items() if value is not None}
+def _entities(stem: str) -> dict[str, str]:
+    """``{"sub": "pt01", "run": "1"}``; none where the name breaks the rules."""
+    found = parsed(f"{stem}_x.x")
+    return found.entities if found is not None and found.entities.keys() <= ENTITIES else {}
 
 
 def _scans(tree: Tree, above: Path, datatype: str) -> list[str]:
@@ -201,21 +188,23 @@ def _scans(tree: Tree, above: Path, datatype: str) -> list[str]:
     ]
 
 
-def _signal_of(tree: Tree, folder: Path, stem: str, suffix: str) -> tuple[Path | None, tuple[str, ...]]:
-    """The file that opens a run, if all of it is there, and what is not."""
+def _signal_of(
+    tree: Tree, folder: Path, names: list[str], stem: str, suffix: str
+) -> tuple[Path | None, tuple[str, ...]]:
+    """The file that opens a run, if all of it is there, and what is not; ``names``: what is in the folder."""
     if not suffix:
         return None, (tree.relative(folder / f"{stem}.*"),)
     wanted = [f"{stem}{suffix}"]
     known = format_of(Path(wanted[0]))
     if known is not None and known.companions:
         header_is_there = is_fetched(tree, folder / wanted[0])
-        has_data = any(f"{stem}{data}" in tree.names(folder) for data in known.data_suffixes)
+        has_data = any(f"{stem}{data}" in names for data in known.data_suffixes)
         wanted += [
             f"{stem}{beside}"
             for beside in known.companions
             # a header may name its files as it likes; what there is by the usual name must have been fetched
             if not header_is_there
-            or f"{stem}{beside}" in tree.names(folder)
+            or f"{stem}{beside}" in names
             or (beside in known.data_suffixes and not has_data)
         ]
     absent = [name for name in wanted if not is_fetched(tree, folder / name)]
@@ -234,18 +223,146 @@ def sidecar(tree: Tree, run: BidsRun, suffix: str) -> Path | None:
 
 def sidecars(tree: Tree, run: BidsRun, suffix: str) -> list[Path]:
     """All that hold for a run, the nearest first."""
-    held: list[Path] = []
-    folder = run.folder
-    while True:
-        matching = []
-        for name in tree.names(folder):
-            if name == suffix:
-                matching.append((0, name))
-            elif name.endswith(f"_{suffix}"):
-                entities = _entities(name.removesuffix(f"_{suffix}"))
-                if entities is not None and entities.items() <= run.entities.items():
-                    matching.append((len(entities), name))
-        held += [folder / name for _, name in sorted(matching, reverse=True)]
-        if folder == tree.root:
-            return held
-        folder = folder.parent
+    try:
+        return sidecars_of(run.folder / f"{run.name}_{run.datatype}.json", tree.root, suffix)
+    except Refused as refused:
+        raise RecordingError(f"[{refused.problem.code}] {refused.problem.message}") from refused
+
+
+# Labels --------------------------------------------------------------------------------------------------------
+
+
+def channel_rows(tree: Tree, run: BidsRun) -> tuple[Path | None, list[ChannelRow]]:
+    """Path of the ``channels.tsv`` of a run, and its rows."""
+    path = sidecar(tree, run, "channels.tsv")
+    return path, [] if path is None else rows_of_channels(tree.table(path))
+
+
+def read_participants(tree: Tree) -> tuple[Path | None, dict[str, Mapping[str, str]]]:
+    """Path of ``participants.tsv``, and its rows by patient."""
+    path = tree.root / "participants.tsv"
+    if path.name not in tree.names(tree.root):
+        return None, {}
+    rows: dict[str, Mapping[str, str]] = {}
+    for line, cells in tree.table(path).rows:
+        patient = cells.get("participant_id", "").removeprefix("sub-")
+        if rows.setdefault(patient, cells) != cells:
+            raise RecordingError(
+                f"table {display_name(path)} has a second, different row of a participant in line {line}."
+            )
+    return path, rows
+
+
+def first_cell(cells: Mapping[str, str], names: Iterable[str]) -> str:
+    """The first of these columns that has a value."""
+    return next((cells[name] for name in names if cells.get(name)), "")
+
+
+@dataclass(frozen=True)
+class BidsLabels:
+    """Where labels come from: a clinical sheet, a table, or ``channels.tsv`` itself."""
+
+    label: LabelName
+    path: Path | None = None
+    rows: Mapping[str, ClinicalRow] | None = None  # by patient of the tree
+    table: LabelTable | None = None
+    marked: frozenset[str] = frozenset()  # patients of whom some channels.tsv names a channel
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def are_there(self) -> bool:
+        """Whether there are any."""
+        return self.rows is not None or self.table is not None or bool(self.marked)
+
+    def has(self, patient: str) -> bool:
+        """Whether this patient was annotated."""
+        if self.rows is not None:
+            return patient in self.rows and bool(self.rows[patient].contacts)
+        return self.table is not None or patient in self.marked
+
+    def whole_shafts(self, patient: str) -> list[str]:
+        """Shafts that a clinical sheet names without numbers of contacts."""
+        contacts = self.rows[patient].contacts if self.rows is not None and patient in self.rows else ()
+        return [
+            canonical(contact.removesuffix(WHOLE_SHAFT))
+            for contact in contacts
+            if is_contact(contact) and contact.endswith(WHOLE_SHAFT)
+        ]
+
+    def of(
+        self, tree: Tree, run: BidsRun, channels: Sequence[ChannelRow]
+    ) -> tuple[list[str | None], list[str]]:
+        """Label of each channel, None where it is unknown; and contacts that are no channel."""
+        names = [channel.name for channel in channels]
+        if not self.has(run.patient):
+            return [None] * len(channels), []
+        if self.rows is not None:
+            return label_channels(names, self.rows[run.patient].contacts, label=self.label)
+        if self.table is not None:
+            return self.table.of(_place(tree, run), names)
+        return labels_of_run([channel.cells for channel in channels], label=self.label), []
+
+
+def _place(tree: Tree, run: BidsRun) -> str:
+    """What a label table may name the end of: ``ds003029/sub-01/ieeg/sub-01_run-1_ieeg``."""
+    return f"{tree.root.name}/{tree.relative(run.folder)}/{run.name}_{run.datatype}"
+
+
+def find_labels(
+    tree: Tree, runs: Sequence[BidsRun], labels: Path | str | None, label: LabelName
+) -> BidsLabels:
+    """Labels from the file that was given; else from the sheet in ``sourcedata``; else from ``channels.tsv``."""
+    patients = list(dict.fromkeys(run.patient for run in runs))
+    if labels is None and is_fetched(tree, tree.root / CLINICAL_SHEET):
+        tree.refuse_outside(tree.root / CLINICAL_SHEET)
+        labels = tree.root / CLINICAL_SHEET
+    if labels is None:
+        return BidsLabels(label, marked=_marked_patients(tree, runs, label))
+    path = Path(os.path.abspath(labels))
+    if path.suffix.lower() in (".csv", ".tsv"):
+        table = read_table(path)
+        if table.column(("channel", "name", "channel_name")) or not table.column(CONTACT_COLUMNS[label]):
+            read = read_label_table(path, label=label)
+            unknown = read.unknown_recordings(_place(tree, run) for run in runs)
+            lacking = f"label table {display_name(path)} names recordings that the tree does not have: "
+            return BidsLabels(
+                label, path, None, read, remarks=(f"{lacking}{list_names(unknown)}.",) * bool(unknown)
+            )
+    sheet = read_clinical_sheet(path, patients, label=label)
+    match = match_subjects(sheet, patients)
+    named = f"the clinical sheet {display_name(path)}"
+    remarks = (
+        (f"subjects without a row in {named}", match.only_in_tree),
+        (f"rows of {named} without a subject in the tree", match.only_in_sheet),
+    )
+    return BidsLabels(
+        label,
+        path,
+        rows={patient: sheet[row] for patient, row in match.pairs.items()},
+        remarks=tuple(f"{remark}: {list_names(names)}." for remark, names in remarks if names),
+    )
+
+
+def _marked_patients(tree: Tree, runs: Sequence[BidsRun], label: LabelName) -> frozenset[str]:
+    marked = set()
+    for run in runs:
+        try:
+            _, channels = channel_rows(tree, run)
+        except RecordingError:
+            continue  # reported when the run is planned
+        if label in labels_of_run([channel.cells for channel in channels], label=label):
+            marked.add(run.patient)
+    return frozenset(marked)
+
+
+def centre_of(patient: str, participants: Mapping[str, Mapping[str, str]], labels: BidsLabels) -> str:
+    """Centre of a patient by ``participants.tsv``, else by the clinical sheet."""
+    centre = first_cell(participants.get(patient, {}), ("site", *CENTRE_COLUMNS))
+    if not centre and labels.rows is not None and patient in labels.rows:
+        centre = labels.rows[patient].centre.upper()
+    return centre
+
+
+def list_names(names: Iterable[str]) -> str:
+    """Names in a sentence, each shortened to 200 letters."""
+    return join_names((name if len(name) <= 200 else f"{name[:197]}..." for name in names), N_LISTED)

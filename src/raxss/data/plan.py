@@ -9,54 +9,39 @@ what is absent or did not match. Next: bids.py and datasets/ make plans; prepare
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from raxss.data.recording import Recording
 from raxss.data.series import Series, SeriesCollection
-from raxss.errors import EmptyDataError
+from raxss.errors import EmptyDataError, join_names
 
 NOTED = ("time-column",)  # problems of a recording that change what its samples mean
 
 
 @dataclass(frozen=True)
 class SeriesPlan:
-    """One series: some channels (usually one) of one segment of a recording.
+    """One series: some channels (usually one) of one segment of a recording."""
 
-    Attributes
-    ----------
-    name
-        How the series will be called; unique in its plan.
-    channels
-        Positions in the recording.
-    crop
-        First and last second to keep, counted from the start of the recording; None keeps all.
-    """
-
-    name: str
-    channels: tuple[int, ...]
+    name: str  # unique in its plan
+    channels: tuple[int, ...]  # positions in the recording
     segment: int = 0
     label: str | None = None
     origin: Mapping[str, str] = field(default_factory=dict)
-    crop: tuple[float, float] | None = None
+    crop: tuple[float, float] | None = (
+        None  # first and last second, from the start of the recording; None: all
+    )
 
 
 @dataclass(frozen=True)
 class RecordingPlan:
     """The series of one recording.
 
-    Attributes
-    ----------
-    name
-        Unique in its plan; relative, never a path of this machine.
-    files
-        Everything that the samples and labels come from, signals and sidecars; their hashes go into the result.
-    open_recording
-        Opens it. Can be sent to another process: a function of a module, or a ``functools.partial`` of one.
+    ``open_recording`` can be sent to another process: a function of a module, or a ``functools.partial`` of one.
     """
 
-    name: str
-    files: tuple[Path, ...]
+    name: str  # unique in its plan; relative, never a path of this machine
+    files: tuple[Path, ...]  # all that samples and labels come from; their hashes go into the result
     open_recording: Callable[[], Recording]
     series: tuple[SeriesPlan, ...]
 
@@ -65,32 +50,19 @@ class RecordingPlan:
 class CollectionPlan:
     """All of a dataset.
 
-    Attributes
-    ----------
-    source
-        A dataset's name, or the last part of a path.
-    root
-        Where ``files`` are relative to.
-    absent, where_to_get
-        Names of files, relative to ``root``, that should be there and are not; and what to do about them.
-    unmatched, refused
-        In whole sentences: contacts without a channel, channels without a label, subjects without a row; and
-        recordings that are there and cannot be read.
-    group_by
-        The level of `Series.origin` that must not sit on both sides of a split; the widest that is known.
-    settings
-        What was chosen in planning it, such as a crop; recorded with the result.
+    ``unmatched`` and ``refused`` are whole sentences: contacts without a channel, channels without a label,
+    subjects without a row; and recordings that are there and cannot be read.
     """
 
-    source: str
-    root: Path
+    source: str  # a dataset's name, or the last part of a path
+    root: Path  # where ``files`` are relative to
     recordings: tuple[RecordingPlan, ...]
-    absent: tuple[str, ...] = ()
-    where_to_get: str = ""
+    absent: tuple[str, ...] = ()  # files, relative to ``root``, that should be there and are not
+    where_to_get: str = ""  # what to do about these
     unmatched: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
-    group_by: str | None = None
-    settings: Mapping[str, object] = field(default_factory=dict)
+    group_by: str | None = None  # the widest known level of `Series.origin`; not on both sides of a split
+    settings: Mapping[str, object] = field(default_factory=dict)  # of the planning, such as a crop
 
     def __iter__(self) -> Iterator[tuple[RecordingPlan, SeriesPlan]]:
         """Every series with its recording, in order."""
@@ -98,6 +70,18 @@ class CollectionPlan:
 
     def __len__(self) -> int:
         return sum(len(recording.series) for recording in self.recordings)
+
+    def absence(self, most: int = 5) -> str:
+        """Sentence on the files that are absent, the first of them by name; empty where none is."""
+        if not self.absent:
+            return ""
+        count = "1 file is" if len(self.absent) == 1 else f"{len(self.absent)} files are"
+        return f"{count} absent: {join_names(self.absent, most)}."
+
+    def only(self, keep: Callable[[SeriesPlan], bool]) -> CollectionPlan:
+        """The plan of some series; recordings without any of them are left out."""
+        recordings = (replace(item, series=tuple(filter(keep, item.series))) for item in self.recordings)
+        return replace(self, recordings=tuple(item for item in recordings if item.series))
 
 
 def sample_range(recording: Recording, plan: SeriesPlan) -> tuple[int, int]:

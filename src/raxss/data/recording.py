@@ -12,7 +12,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -34,12 +33,9 @@ def refuse_too_long(n_bytes: int, what: str) -> None:
     """Raise an error, in numbers, before more memory is taken than is free."""
     if n_bytes < SMALL_BYTES:
         return
+    advice = "Read a shorter stretch or fewer channels, or cut the recording into several files."
     try:
-        refuse_too_large(
-            n_bytes,
-            what,
-            "Read a shorter stretch or fewer channels, or cut the recording into several files.",
-        )
+        refuse_too_large(n_bytes, what, advice)
     except DataError as error:
         raise TooLongError(str(error)) from None
 
@@ -48,20 +44,15 @@ def refuse_too_long(n_bytes: int, what: str) -> None:
 class Channel:
     """One sequence of a recording.
 
-    Attributes
-    ----------
-    name
-        As the file spells it, without control characters; may be empty or shared with another channel.
-    rate
-        Samples per second, of this channel alone.
-    unit
-        ``"uV"`` for every voltage of an EDF, BDF or BrainVision file, to which samples are converted; as the file
-        says it for all else (WFDB records stay in their own unit, mV for most ECGs); ``""`` where the file does not
-        say, and then samples are as stored.
+    ``unit`` is ``"uV"`` for every voltage of an EDF, BDF or BrainVision file, to which samples are converted; as
+    the file says it for all else (WFDB records stay in their own unit, mV for most ECGs); ``""`` where the file
+    does not say, and then samples are as stored.
     """
 
-    name: str
-    rate: float
+    name: (
+        str  # as the file spells it, without control characters; may be empty or shared with another channel
+    )
+    rate: float  # samples per second, of this channel alone
     unit: str = ""
 
 
@@ -96,13 +87,11 @@ class Recording(ABC):
         self, channels: Sequence[int], segment: int = 0, start: int = 0, stop: int | None = None
     ) -> tuple[int, int]:
         """Where a stretch begins and ends, as slicing counts; channels of several rates have no common one."""
-        if len({self.channels[channel].rate for channel in channels}) > 1:
-            rates = ", ".join(
-                f"{rate:g}" for rate in sorted({self.channels[channel].rate for channel in channels})
-            )
+        rates = sorted({self.channels[channel].rate for channel in channels})
+        if len(rates) > 1:
             raise RecordingError(
-                f"recording {self.name!r} has the requested channels at {rates} Hz; samples side by side need one "
-                "rate. Read channels of each rate by themselves."
+                f"recording {self.name!r} has the requested channels at {', '.join(map('{:g}'.format, rates))} Hz; "
+                "samples side by side need one rate. Read channels of each rate by themselves."
             )
         length = self.n_samples(channels[0], segment) if channels else 0
         first, last, _ = slice(start, stop).indices(length)
@@ -152,9 +141,7 @@ class Recording(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -13,8 +13,7 @@ from raxss.data.datasets.collections.synthetic import (
     load_synthetic,  # collections/ registers all of its modules
 )
 from raxss.data.datasets.dataset import Dataset, SeriesDataset
-from raxss.data.datasets.folders import OnDisk, folder_of, on_disk
-from raxss.data.datasets.plans import load_dataset, plan_dataset
+from raxss.data.datasets.plans import OnDisk, folder_of, load_dataset, on_disk, plan_dataset
 from raxss.data.datasets.registry import DATASETS, find_dataset, register_dataset
 from raxss.data.datasets.sample import load_sample
 

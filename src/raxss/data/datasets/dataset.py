@@ -4,41 +4,55 @@
 
 Each dataset is one object in one module of collections/; all that raxss knows of it is there. One of your own is a
 subclass with a method ``plan``, made known by `raxss.data.datasets.register_dataset`.
-Next: registry.py holds the objects; folders.py finds a dataset on the disk; plans.py plans and loads it by name.
+Next: registry.py holds the objects; plans.py finds a dataset on the disk, plans and loads it by name.
 """
 
 from __future__ import annotations
 
+import csv
+import fnmatch
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from pathlib import Path
+from functools import cache, lru_cache, partial
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 import numpy as np
 
-from raxss.data.datasets.listing import ListedFile, is_whole, listed_files, local_path
 from raxss.data.plan import CollectionPlan, RecordingPlan, SeriesPlan, read_plan, sample_range
 from raxss.data.recording import ArrayRecording, Recording
 from raxss.data.series import Series, SeriesCollection
-from raxss.errors import DataError
+from raxss.errors import DataError, RecordingError, did_you_mean
 
 Where = Literal["package", "made", "disk"]
+ALWAYS = ("sourcedata",)  # comes along with every choice of subjects: the labels are there
 
 
-@dataclass(frozen=True)
-class Summary:
-    """What ``raxss datasets summary`` prints, as text and as JSON."""
-
-    text: str
-    facts: dict[str, Any]
-
-
-def summary_of_plan(name: str, plan: CollectionPlan) -> Summary:
-    """Numbers of a plan, and of the text also the first file that is absent."""
-    facts = summarise_plan(plan)
+def summarise_plan(name: str, plan: CollectionPlan) -> tuple[str, dict[str, Any]]:
+    """Series, classes, rates, lengths and groups of a plan; opens every recording, reads no samples."""
+    lengths: list[int] = []
+    rates: set[float] = set()
+    for planned in plan.recordings:
+        with planned.open_recording() as recording:
+            for series in planned.series:
+                start, stop = sample_range(recording, series)
+                lengths.append(stop - start)
+                rates.add(recording.channels[series.channels[0]].rate)
+    facts: dict[str, Any] = {
+        "name": name,
+        "series": len(plan),
+        "classes": dict(sorted(Counter(str(series.label) for _, series in plan).items())),
+        "variates": sorted({len(series.channels) for _, series in plan}),
+        "rates": sorted(rates),
+        "shortest": min(lengths),
+        "median": float(np.median(lengths)),
+        "longest": max(lengths),
+        "group_by": plan.group_by,
+        "groups": len({series.origin.get(plan.group_by or "") for _, series in plan} - {None}),
+        "absent": len(plan.absent),
+    }
     variates = f"{', '.join(map(str, facts['variates']))} variate{'s' * (facts['variates'] != [1])}"
     lines = [
         f"{name}: {facts['series']} series of {variates}",
@@ -49,87 +63,32 @@ def summary_of_plan(name: str, plan: CollectionPlan) -> Summary:
     ]
     if plan.absent:
         lines.append(f"absent   {len(plan.absent)} files, the first is {plan.absent[0]}. {plan.where_to_get}")
-    return Summary("\n".join(lines), {"name": name} | facts)
-
-
-def summarise_plan(plan: CollectionPlan) -> dict[str, Any]:
-    """Series, classes, rates, lengths and groups of a plan; opens every recording, reads no samples."""
-    lengths: list[int] = []
-    rates: set[float] = set()
-    for planned in plan.recordings:
-        with planned.open_recording() as recording:
-            for series in planned.series:
-                start, stop = sample_range(recording, series)
-                lengths.append(stop - start)
-                rates.add(recording.channels[series.channels[0]].rate)
-    classes = Counter(str(series.label) for _, series in plan)
-    groups = {series.origin.get(plan.group_by or "") for _, series in plan} - {None}
-    return {
-        "series": len(plan),
-        "classes": dict(sorted(classes.items())),
-        "variates": sorted({len(series.channels) for _, series in plan}),
-        "rates": sorted(rates),
-        "shortest": min(lengths, default=0),
-        "median": float(np.median(lengths)) if lengths else 0.0,
-        "longest": max(lengths, default=0),
-        "group_by": plan.group_by,
-        "groups": len(groups),
-        "absent": len(plan.absent),
-    }
+    return "\n".join(lines), facts
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset(ABC):
-    """A named dataset: facts and plan.
-
-    Attributes
-    ----------
-    about
-        One line: what the series are.
-    size
-        Bytes of the whole, as published or as the parts that raxss needs.
-    source
-        Where to get it.
-    labels
-        The classes, as series carry them.
-    rate
-        Samples per second; None where recordings differ.
-    group_by
-        What must not sit on both sides of a split: a level of `raxss.data.series.ORIGINS`.
-    where
-        ``"disk"``: looked for below a root; ``"package"``: comes with raxss; ``"made"``: computed on the spot.
-    folder
-        Its folder below the root; its name where nothing is given.
-    files
-        What must be there: for each part the names that will do, relative to the folder, the published one
-        first; ``*`` matches anything.
-    tables
-        Tables of all its files with sizes and checksums (`raxss.data.datasets.listing`), instead of ``files``.
-    base
-        Address below which the files of ``tables`` lie one by one, for ``raxss datasets download``.
-    label_file
-        File of the dataset without which its series have no labels, relative to the folder.
-    options
-        Names of further options of ``plan``.
-    """
+    """A named dataset: facts and plan."""
 
     name: str
-    about: str
+    about: str  # one line: what the series are
     licence: str
-    size: int
+    size: int  # bytes of the whole, as published or as the parts that raxss needs
     citation: str
     doi: str
-    source: str
-    labels: tuple[str, ...]
-    rate: float | None
-    group_by: str
-    where: Where = "disk"
-    folder: str = ""
+    source: str  # where to get it
+    labels: tuple[str, ...]  # the classes, as series carry them
+    rate: float | None  # samples per second; None where recordings differ
+    group_by: str  # what must not sit on both sides of a split: a level of `raxss.data.series.ORIGINS`
+    where: Where = "disk"  # below a root; "package": comes with raxss; "made": computed on the spot
+    folder: str = ""  # below the root; its name where nothing is given
+    # What must be there: for each part the names that will do, relative to the folder, the published one first;
+    # ``*`` matches anything. Or tables of all files with sizes and checksums (`listed_files`).
     files: tuple[tuple[str, ...], ...] = ()
     tables: tuple[Path, ...] = ()
-    base: str = ""
-    label_file: str = ""
-    options: tuple[str, ...] = ()
+    base: str = ""  # address below which the files of ``tables`` lie, for ``raxss datasets download``
+    label_file: str = ""  # without which its series have no labels, relative to the folder
+    options: tuple[str, ...] = ()  # names of further options of ``plan``
 
     def __post_init__(self) -> None:
         if self.where == "disk" and not self.folder:
@@ -162,12 +121,12 @@ class Dataset(ABC):
         """The series of a plan, in memory."""
         return read_plan(plan)
 
-    def summary(self, folder: Path) -> Summary:
-        """What is in a folder, in a few numbers, as ``raxss datasets summary`` prints it."""
+    def summary(self, folder: Path) -> tuple[str, dict[str, Any]]:
+        """What is in a folder, in a few numbers: the text and the JSON of ``raxss datasets summary``."""
         plan = self.plan(folder) if folder.is_dir() else self.planned(folder)
         if not len(plan):
             raise self.nothing_there()
-        return summary_of_plan(self.name, plan)
+        return summarise_plan(self.name, plan)
 
     # Files
 
@@ -218,18 +177,10 @@ class Dataset(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesDataset(Dataset):
-    """A dataset whose series a function returns: they come with a package, or are made on the spot.
+    """A dataset whose series a function returns: they come with a package, or are made on the spot."""
 
-    Attributes
-    ----------
-    load
-        Returns the series. A function of a module, because other processes call it too.
-    inputs
-        Files that ``load`` reads; their hashes go into what is prepared.
-    """
-
-    load: Callable[[], SeriesCollection]
-    inputs: tuple[Path, ...] = ()
+    load: Callable[[], SeriesCollection]  # a function of a module, because other processes call it too
+    inputs: tuple[Path, ...] = ()  # files that ``load`` reads; their hashes go into what is prepared
     where: Where = "made"
 
     def plan(self, folder: Path, **options: Any) -> CollectionPlan:
@@ -275,3 +226,75 @@ def _open_loaded(load: Callable[[], SeriesCollection], place: int) -> Recording:
 
 def _any_of(folder: Path, names: Sequence[str]) -> bool:
     return any(True for name in names for _ in folder.glob(name))
+
+
+# Listed files --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ListedFile:
+    """One file: its path below the dataset's folder, its length in bytes and a checksum."""
+
+    path: str
+    size: int
+    algorithm: str
+    digest: str
+
+
+@cache
+def listed_files(tables: tuple[Path, ...]) -> tuple[ListedFile, ...]:
+    """Files of tables with the columns ``path``, ``size_bytes`` and ``md5`` or ``sha256``, by their paths."""
+    listed = []
+    for table in tables:
+        rows = csv.DictReader(table.read_text("utf-8").splitlines(), delimiter="\t")
+        algorithm = "md5" if "md5" in (rows.fieldnames or ()) else "sha256"
+        listed += [
+            ListedFile(safe_path(row["path"]), int(row["size_bytes"]), algorithm, row[algorithm])
+            for row in rows
+        ]
+    return tuple(sorted(listed, key=lambda item: item.path))
+
+
+def safe_path(path: str) -> str:
+    """A path of a list, if it surely stays below the folder that it is put into."""
+    pure = PurePosixPath(path)
+    odd = not path.isprintable() or any(letter in path for letter in '\\:*?"<>|')
+    if odd or pure.is_absolute() or ".." in pure.parts or not pure.parts or str(pure) != path:
+        raise RecordingError(
+            f"the list of files names {path!r}, which is no plain path below the dataset's folder; nothing was "
+            "written there. Parts separated by '/', without '..', are needed."
+        )
+    return path
+
+
+def choose(listed: Sequence[ListedFile], only: Iterable[str]) -> tuple[ListedFile, ...]:
+    """The files of some subjects (``sub-pt01`` or ``pt01``), or those whose path matches a pattern (``*.tsv``).
+
+    What concerns all subjects, the files of the top folder and ``sourcedata``, always comes along.
+    """
+    only = list(only)
+    if not only:
+        return tuple(listed)
+    tops = {item.path: item.path.split("/")[0] for item in listed}
+    chosen = {path for path, top in tops.items() if "/" not in path or top in ALWAYS}
+    for wanted in only:
+        named = (wanted.rstrip("/"), f"sub-{wanted}")
+        paths = {path for path, top in tops.items() if top in named or fnmatch.fnmatchcase(path, wanted)}
+        if not paths:
+            subjects = sorted({top for top in tops.values() if top.startswith("sub-")})
+            raise DataError(f"no file of the dataset matches {wanted!r}{did_you_mean(wanted, subjects)}")
+        chosen |= paths
+    return tuple(item for item in listed if item.path in chosen)
+
+
+def local_path(folder: Path, listed: ListedFile) -> Path:
+    """Where a listed file lies on this disk."""
+    return folder.joinpath(*PurePosixPath(listed.path).parts)
+
+
+def is_whole(folder: Path, listed: ListedFile) -> bool:
+    """Whether a listed file is there with its listed length."""
+    try:
+        return local_path(folder, listed).stat().st_size == listed.size
+    except OSError:
+        return False

@@ -5,7 +5,7 @@
 A file is received into ``.NAME.partial`` beside its place and moved there when its checksum is right; so it appears
 whole or not at all, and a download that was stopped, even by ``kill -9``, goes on where it was. Files
 that are complete already are not fetched again. Proxy variables are honoured (``https_proxy``, ``no_proxy``).
-Next: folders.py says what is there; plans.py what is in it.
+Next: plans.py says what is there, and what is in it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import hashlib
 import http.client
 import io
 import os
-import queue
 import random
 import shutil
 import socket
@@ -37,8 +36,8 @@ from urllib.parse import quote, urlsplit
 from raxss._core.atomic import flush, make_folder, named_output, output_lock
 from raxss._core.version import __version__
 from raxss.data.confinement import leads_outside
-from raxss.data.datasets.listing import ListedFile, local_path, safe_path
-from raxss.errors import ConfigError, OutputError, RecordingError, display_name, join_names
+from raxss.data.datasets.dataset import ListedFile, local_path, safe_path
+from raxss.errors import ConfigError, OutputError, RecordingError, join_names
 
 BASE_VARIABLE = "RAXSS_DATA_URL"
 RECORD = ".raxss-downloaded.tsv"  # which files were found right, with their time of change
@@ -107,7 +106,7 @@ def download(
     on_bytes
         Called with the number of bytes more (or fewer, after a fresh start), by one thread at a time.
     """
-    _check_settings(base, jobs, attempts, timeout)
+    _check_address(base)
     for item in listed:
         safe_path(item.path)
     twice = [path for path, n in Counter(item.path for item in listed).items() if n > 1]
@@ -115,10 +114,8 @@ def download(
         raise RecordingError(f"the list of files names {twice[0]!r} twice; one line a file is needed.")
     folder = make_folder(folder)
     with output_lock(os.path.realpath(folder)), _opened_record(folder) as record:
-        work = _Download(folder, base, record, attempts, timeout, backoff, verify, on_bytes)
-        work.check_room(listed)
-        for item in listed:
-            work.waiting.put(item)
+        work = _Download(listed, folder, base, record, attempts, timeout, backoff, verify, on_bytes)
+        work.check_room()
         # Daemons: one that waits for a silent server must not keep a stopped program alive.
         threads = [threading.Thread(target=work.run, daemon=True) for _ in range(min(jobs, len(listed)))]
         try:
@@ -133,38 +130,35 @@ def download(
             for thread in threads:
                 if thread.is_alive():
                     thread.join(max(end - time.monotonic(), 0.0))
-        return work.result(len(listed))
+        return work.result()
 
 
-def _check_settings(base: str, jobs: int, attempts: int, timeout: float) -> None:
-    wrong = ""  # never quotes the address: it may hold a password
-    try:
+def _check_address(base: str) -> None:
+    try:  # messages never quote the address: it may hold a password
         address = urlsplit(base)
         _ = address.port, (address.hostname or "").encode("idna")  # where wrong ones are noticed
         plain = base.isascii() and base.isprintable() and " " not in base
     except ValueError:
         plain = False
+    wrong = ""
     if not plain:
-        example = "https://archive.example/ds003029"
         wrong = (
-            f"is not valid; one such as {example} is needed, without blanks and letters of other alphabets"
+            "is not valid; one such as https://archive.example/ds003029 is needed, without blanks and letters of "
+            "other alphabets"
         )
     elif address.scheme not in ("http", "https") or not address.hostname or "@" in address.netloc:
-        scheme = f"has the scheme {address.scheme[:10]!r}"
-        wrong = f"{scheme}; 'http' or 'https' and a host without user name are needed"
+        wrong = f"has the scheme {address.scheme[:10]!r}; 'http' or 'https' and a host without user name are needed"
     elif address.query or address.fragment:
         wrong = "has a '?' or '#'; paths are put behind it, so it must have neither"
     if wrong:
         raise ConfigError(f"the base address {wrong}. Check --base and the variable {BASE_VARIABLE}.")
-    for name, value in {"jobs": jobs, "attempts": attempts, "timeout": timeout}.items():
-        if not value > 0:
-            raise ConfigError(f"{name} is {value}; a number above 0 is needed.")
 
 
 @dataclass
 class _Download:
     """State that the threads of one download share."""
 
+    listed: Sequence[ListedFile]
     folder: Path
     base: str
     record: IO[str]
@@ -175,7 +169,7 @@ class _Download:
     on_bytes: Callable[[int], None] | None
 
     def __post_init__(self) -> None:
-        self.waiting: queue.SimpleQueue[ListedFile] = queue.SimpleQueue()
+        self.waiting = iter(self.listed)
         self.stop, self.lock = threading.Event(), threading.Lock()
         self.reported: dict[str, int] = {}
         self.fetched: list[str] = []
@@ -185,10 +179,10 @@ class _Download:
         self.known = _read_record(self.record)
         self.opener = urllib.request.build_opener(_SafeRedirects, _TimelyAnswers)
 
-    def check_room(self, listed: Sequence[ListedFile]) -> None:
+    def check_room(self) -> None:
         """Fail before the first byte if the disk cannot hold what is missing."""
         missing = 0
-        for item in listed:
+        for item in self.listed:
             path = self._place(item)
             if _size(path) != item.size:
                 missing += max(item.size - (_size(_partial(path)) or 0), 0)
@@ -205,9 +199,9 @@ class _Download:
         """One thread: take file after file, until none waits."""
         try:
             while not self.stop.is_set():
-                try:
-                    item = self.waiting.get_nowait()
-                except queue.Empty:
+                with self.lock:
+                    item = next(self.waiting, None)
+                if item is None:
                     return
                 try:
                     self._provide(item)
@@ -220,8 +214,9 @@ class _Download:
             self.error = error
             self.stop.set()
 
-    def result(self, n_listed: int) -> Downloaded:
+    def result(self) -> Downloaded:
         """What was done, or the error that stopped it."""
+        n_listed = len(self.listed)
         if self.error is not None:
             raise self.error
         if self.failed:
@@ -232,8 +227,9 @@ class _Download:
                 "tries these again. Bytes that are wrong every time mean that the server has another version, or "
                 "that something in between changes them."
             )
-        n_right = n_listed - len(self.fetched)
-        return Downloaded(tuple(sorted(self.fetched)), tuple(sorted(self.replaced)), n_right)
+        return Downloaded(
+            tuple(sorted(self.fetched)), tuple(sorted(self.replaced)), n_listed - len(self.fetched)
+        )
 
     def _place(self, file: ListedFile) -> Path:
         path = local_path(self.folder, file)
@@ -341,11 +337,10 @@ class _Download:
         if position < file.size:
             raise _Dropped(f"the connection ended after {position:,} of {file.size:,} bytes")
 
-    @contextmanager
-    def _answer(self, request: urllib.request.Request, partial: Path) -> Iterator[_Response]:
+    def _answer(self, request: urllib.request.Request, partial: Path) -> _Response:
         try:
             with _network():
-                response: _Response = self.opener.open(request, timeout=self.timeout)
+                return self.opener.open(request, timeout=self.timeout)
         except urllib.error.HTTPError as error:
             error.close()  # it holds a connection
             reason = f"HTTP {error.code} {str(error.reason)[:100]}"
@@ -356,8 +351,6 @@ class _Download:
                 seconds = error.headers.get("Retry-After", "")
                 raise _Dropped(reason, float(seconds) if seconds.isdecimal() else 0.0) from error
             raise _Refused(reason) from error
-        with response:
-            yield response
 
     def _settle(self, file: ListedFile, partial: Path, path: Path) -> None:
         """Check all of a partial file, and put it into its place."""
@@ -486,23 +479,17 @@ def _network() -> Iterator[None]:
         yield
     except urllib.error.HTTPError:
         raise
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        raise _failure(error) from error
-
-
-def _failure(error: Exception) -> _Dropped | _Refused:
-    what: str = "the connection failed"
-    cause: BaseException | str = error
-    if isinstance(error, urllib.error.URLError):
-        what, cause = "no connection", error.reason
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return _Refused(f"the server's certificate is not valid: {cause.verify_message}")
-    if isinstance(error, ValueError | http.client.InvalidURL):  # not quoted: it may hold a password
-        return _Dropped("the address of a redirect or of the proxy is not valid")
-    reason = str(getattr(cause, "strerror", None) or str(cause) or type(cause).__name__)[:100]
-    if isinstance(cause, TimeoutError):
-        reason = "no answer in time, or hardly any"
-    return _Dropped(f"{what} ({reason})")
+    except (ValueError, http.client.InvalidURL) as error:  # not quoted: it may hold a password
+        raise _Dropped("the address of a redirect or of the proxy is not valid") from error
+    except (OSError, http.client.HTTPException) as error:
+        cause = error.reason if isinstance(error, urllib.error.URLError) else error
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            raise _Refused(f"the server's certificate is not valid: {cause.verify_message}") from error
+        reason = str(getattr(cause, "strerror", None) or str(cause) or type(cause).__name__)[:100]
+        if isinstance(cause, TimeoutError):
+            reason = "no answer in time, or hardly any"
+        what = "the connection failed" if cause is error else "no connection"
+        raise _Dropped(f"{what} ({reason})") from error
 
 
 def _printable(text: str) -> str:
@@ -525,13 +512,8 @@ def _size(path: Path) -> int | None:
 def _opened_record(folder: Path) -> Iterator[IO[str]]:
     """The list of files found right; a link in its place is not followed."""
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
-    try:
+    with named_output(folder.name, "Choose another --root"):
         descriptor = os.open(folder / RECORD, flags, 0o666)
-    except OSError as error:
-        raise OutputError(
-            error.errno or errno.EIO,
-            f"cannot write into {display_name(folder)}: {error.strerror}. Choose another --root",
-        ) from error
     with open(descriptor, "a+", encoding="utf-8", errors="replace") as record:
         yield record
 

@@ -1,27 +1,80 @@
-"""Plan or load a dataset by its name.
+"""Named datasets on this disk: where one lies, how much of it is there, its plan and its series.
 
+    name, root -> its folder -> complete, partly (n of m files) or absent
     name, root, classes -> CollectionPlan: one RecordingPlan a file (or member of a zip) -> SeriesCollection
 
-Only names, tables and headers are read for a plan. What should be there and is not stands in ``absent``, with
-where to get it.
-Next: raxss.data.plan reads what was planned; raxss.data.prepare writes it to a disk.
+The root holds one folder a dataset, named like it: ROOT/bonn, ROOT/ds003029. Where there is no such folder, but the
+dataset's files lie in the root itself, the root is taken as its folder. Only names, tables and headers are read for
+a plan. Next: raxss.data.plan reads what was planned; raxss.data.prepare writes it to a disk.
 """
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from raxss.data.datasets.folders import folder_of
+from raxss.data.datasets.dataset import Dataset
 from raxss.data.datasets.registry import find_dataset
 from raxss.data.plan import CollectionPlan
 from raxss.data.series import SeriesCollection
-from raxss.errors import ConfigError, DataError, RAxSSWarning, did_you_mean, join_names
+from raxss.errors import ConfigError, DataError, RAxSSWarning, did_you_mean
 
-N_LISTED = 5  # absent files that a message names one by one
+ROOT_VARIABLE = "RAXSS_DATA"
+PACKAGE = Path(__file__).parent  # the folder of datasets that need no root
+
+State = Literal["complete", "partly", "absent", "inside", "unknown"]
+
+
+@dataclass(frozen=True)
+class OnDisk:
+    """How much of a dataset is there; ``inside`` needs no disk, ``unknown`` where no root was given."""
+
+    state: State
+    n_present: int = 0
+    n_wanted: int = 0
+    absent: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.state == "partly":
+            return f"partly ({self.n_present} of {self.n_wanted} files)"
+        return self.state
+
+
+def data_root(root: Path | str | None = None) -> Path | None:
+    """The folder that holds the datasets: the one given, or that of ``RAXSS_DATA``, or None."""
+    given = root if root is not None else os.environ.get(ROOT_VARIABLE) or None
+    return None if given is None else Path(given).expanduser()
+
+
+def folder_of(dataset: Dataset, root: Path | str | None = None) -> Path:
+    """Where a dataset lies, or would lie, below the root; one that needs no root lies in the package."""
+    if dataset.where != "disk":
+        return PACKAGE
+    found = data_root(root)
+    if found is None:
+        raise DataError(
+            f"dataset {dataset.name!r} is not part of the package, and where it lies is not known. Say it with "
+            f"root=... (--root on the command line) or in the variable {ROOT_VARIABLE}: the folder that holds "
+            f"{dataset.folder!r}. It comes from {dataset.source}."
+        )
+    below = found / dataset.folder
+    return found if not below.is_dir() and dataset.lies_in(found) else below
+
+
+def on_disk(dataset: Dataset, root: Path | str | None = None) -> OnDisk:
+    """How much of a dataset is below the root."""
+    if dataset.where != "disk":
+        return OnDisk("inside")
+    if data_root(root) is None:
+        return OnDisk("unknown")
+    wanted, absent = dataset.needed(folder_of(dataset, root))
+    n_present = wanted - len(absent)
+    state: State = "complete" if not absent else "partly" if n_present else "absent"
+    return OnDisk(state, n_present, wanted, tuple(absent))
 
 
 def plan_dataset(
@@ -60,14 +113,8 @@ def plan_dataset(
     plan = dataset.plan(folder, **options) if folder.is_dir() else dataset.planned(folder)
     if classes is None:
         return plan
-    recordings = [
-        replace(recording, series=tuple(series for series in recording.series if series.label in classes))
-        for recording in plan.recordings
-    ]
-    absent = dataset.needed_for(classes, plan.absent)
-    return replace(
-        plan, recordings=tuple(recording for recording in recordings if recording.series), absent=absent
-    )
+    chosen = plan.only(lambda series: series.label in classes)
+    return replace(chosen, absent=dataset.needed_for(classes, plan.absent))
 
 
 def load_dataset(
@@ -88,24 +135,10 @@ def load_dataset(
     SeriesCollection(200 series of ... samples, labels: AF 200)
     """
     plan = plan_dataset(name, root=root, classes=classes)
-    _check_complete(plan)
-    return find_dataset(name).read(plan)
-
-
-def _check_complete(plan: CollectionPlan) -> None:
-    """Raise if nothing can be read; warn if something is missing."""
-    if not plan.absent and len(plan):
-        return
-    missing = "no series were found."
-    if plan.absent:
-        count = "1 file is" if len(plan.absent) == 1 else f"{len(plan.absent)} files are"
-        missing = f"{count} absent: {join_names(plan.absent, N_LISTED)}."
+    missing = f"{plan.absence() or 'no series were found.'} {plan.where_to_get}".rstrip()
     if not len(plan):
-        raise DataError(
-            f"nothing of dataset {plan.source!r} can be read; {missing} {plan.where_to_get}".rstrip()
-        )
-    warnings.warn(
-        f"dataset {plan.source!r} is not complete and is used as far as it is there; {missing} {plan.where_to_get}",
-        RAxSSWarning,
-        stacklevel=3,
-    )
+        raise DataError(f"nothing of dataset {name!r} can be read; {missing}")
+    if plan.absent:
+        message = f"dataset {name!r} is not complete and is used as far as it is there; {missing}"
+        warnings.warn(message, RAxSSWarning, stacklevel=2)
+    return find_dataset(name).read(plan)

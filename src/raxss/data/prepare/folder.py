@@ -18,7 +18,6 @@ import math
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from tokenize import TokenError
@@ -68,28 +67,19 @@ ROWS_AT_ONCE: Final = 4_096
 N_OPEN: Final = 32  # files mapped at once; each map holds a descriptor
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where the samples of a series are."""
-
-    file: str
-    file_sha256: str  # differs for a folder that took the place of another
-    offset: int
-    n_variates: int
-    n_samples: int
-
-
 class MappedSeries(Series):
     """A series whose samples are memory-mapped at each access."""
 
-    _place: _Place
+    _file: str
+    _file_sha256: str  # differs for a folder that took the place of another
+    _offset: int  # in samples from the first of the file
+    _shape: tuple[int, int]
 
     @classmethod
-    def at(cls, place: _Place, **known: Any) -> MappedSeries:
-        """The series that lies there."""
+    def at(cls, **known: Any) -> MappedSeries:
+        """The series with these fields."""
         series = cls.__new__(cls)
-        for name, value in {**known, "_place": place}.items():
-            object.__setattr__(series, name, value)
+        series.__dict__.update(known)
         return series
 
     @property
@@ -97,26 +87,25 @@ class MappedSeries(Series):
         """Mapped, read-only, float32."""
         if (held := self.__dict__.get("_held")) is not None:
             return held
-        place = self._place
-        all_of_file = _mapped(place.file, place.file_sha256)
-        stretch = all_of_file[place.offset : place.offset + place.n_variates * place.n_samples]
-        if stretch.size != place.n_variates * place.n_samples:
-            raise _damaged(Path(place.file).parents[1], f"{Path(place.file).name!r} is too short")
-        return stretch.reshape(place.n_variates, place.n_samples)
+        n_samples = self.n_variates * self.n_samples
+        stretch = _mapped(self._file, self._file_sha256)[self._offset : self._offset + n_samples]
+        if stretch.size != n_samples:
+            raise _damaged(Path(self._file).parents[1], f"{Path(self._file).name!r} is too short")
+        return stretch.reshape(self._shape)
 
     @samples.setter  # for dataclasses.replace
     def samples(self, samples: NDArray[Any]) -> None:
-        self.__dict__["_held"] = samples
+        self.__dict__.update(_held=samples, _shape=samples.shape)
 
     @property
     def n_variates(self) -> int:
         """How many sequences run side by side."""
-        return len(self.samples) if "_held" in self.__dict__ else self._place.n_variates
+        return self._shape[0]
 
     @property
     def n_samples(self) -> int:
         """T_i, the number of time points."""
-        return self.samples.shape[1] if "_held" in self.__dict__ else self._place.n_samples
+        return self._shape[1]
 
 
 @lru_cache(maxsize=N_OPEN)
@@ -150,15 +139,11 @@ class PreparedCollection(SeriesCollection):
 
 def _series(folder: Path, row: dict[Any, Any], facts: dict[str, Any]) -> MappedSeries:
     known = {column: value for column, value in row.items() if not (value is None or value != value)}
-    file = row["file"]
     return MappedSeries.at(
-        _Place(
-            str(folder / file),
-            facts["outputs"][file]["sha256"],
-            int(row["offset"]),
-            int(row["n_variates"]),
-            int(row["n_samples"]),
-        ),
+        _file=str(folder / row["file"]),
+        _file_sha256=facts["outputs"][row["file"]]["sha256"],
+        _offset=int(row["offset"]),
+        _shape=(int(row["n_variates"]), int(row["n_samples"])),
         rate=float(row["rate"]),
         label=known.get("label"),
         group=known.get("group"),

@@ -18,9 +18,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Final
 
@@ -162,11 +163,7 @@ def _wanted(plan: CollectionPlan, *, unlabelled: bool) -> list[RecordingPlan]:
             raise DataError(
                 f"the plan of {plan.source!r} has several {kind} named {repeated[0]!r}; each needs its own name."
             )
-    kept = [
-        replace(recording, series=tuple(s for s in recording.series if unlabelled or s.label is not None))
-        for recording in plan.recordings
-    ]
-    return [item for item in kept if item.series]
+    return list(plan.only(lambda series: unlabelled or series.label is not None).recordings)
 
 
 def _report_absent(plan: CollectionPlan, recordings: list[RecordingPlan], *, strict: bool) -> None:
@@ -225,13 +222,15 @@ def _hashed(file: Path, name: str) -> Input:
 def _names(files: Iterable[Path], root: Path) -> dict[Path, str]:
     """Files as the dataset names them; of what lies elsewhere the last part alone, never this machine's folders."""
     names: dict[Path, str] = {}
+    taken: set[str] = set()
     for file in sorted(files):
         try:
             name = Path(os.path.abspath(file)).relative_to(os.path.abspath(root)).as_posix()
         except ValueError:
             name = file.name
-        n_alike = sum(other == name or other.startswith(f"{name} (") for other in names.values())
-        names[file] = f"{name} ({n_alike + 1})" if n_alike else name
+        numbered = (f"{name} ({number})" for number in count(2))
+        names[file] = next(item for item in chain([name], numbered) if item not in taken)
+        taken.add(names[file])
     return names
 
 
@@ -354,12 +353,7 @@ def _assemble(
             "format": FORMAT,
             "source": plan.source,
             "preparation": str(preparation),
-            "settings": {
-                "pooling": list(preparation.pooling) if preparation.pooling else None,
-                "rate": preparation.rate,
-                "scaling": preparation.scaling,
-                **plan.settings,
-            },
+            "settings": {**asdict(preparation), **plan.settings},
             "group_by": plan.group_by,
             "n_recordings": len(full),
             "n_series": len(rows),

@@ -41,11 +41,13 @@ class Stream(ABC):
     def __init__(self, n_samples: int, n_out: int) -> None:
         self.n_samples, self.n_out = n_samples, n_out
         self.centred = False
+        self._n_channels = 0
         self._offset: NDArray[np.float64] | None = None
 
     def push(self, block: Block) -> Output:
         """Take the next samples in, give those out that are ready."""
         samples = np.asarray(block, dtype=np.float64)
+        self._n_channels = len(samples)
         return _stored(self._push(self._less_offset(samples) if self.centred else samples))
 
     def _less_offset(self, block: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -65,8 +67,8 @@ class Stream(ABC):
     @abstractmethod
     def _push(self, block: NDArray[np.float64]) -> NDArray[np.float64]: ...
 
-    @abstractmethod
-    def _finish(self) -> NDArray[np.float64]: ...
+    def _finish(self) -> NDArray[np.float64]:
+        return np.empty((self._n_channels, 0))
 
 
 def _stored(block: NDArray[np.float64]) -> Output:
@@ -82,14 +84,9 @@ class Unchanged(Stream):
 
     def __init__(self, n_samples: int) -> None:
         super().__init__(n_samples, n_samples)
-        self._n_channels = 0
 
     def _push(self, block: NDArray[np.float64]) -> NDArray[np.float64]:
-        self._n_channels = len(block)
         return block
-
-    def _finish(self) -> NDArray[np.float64]:
-        return np.empty((self._n_channels, 0))
 
 
 class Pooling(Stream):
@@ -115,9 +112,6 @@ class Pooling(Stream):
         self._skip += max(0, used - samples.shape[1])
         self._carry = samples[:, used:].copy()
         return total / self._kernel
-
-    def _finish(self) -> NDArray[np.float64]:
-        return np.empty((0 if self._carry is None else len(self._carry), 0))
 
 
 class Resampling(Stream):
@@ -160,7 +154,7 @@ class Resampling(Stream):
 
     def _finish(self) -> NDArray[np.float64]:
         if self._samples is None:
-            return np.empty((0, 0))
+            return super()._finish()
         held = np.repeat(self._samples[:, -1:], self._n_held, axis=1)
         self._samples = np.concatenate([self._samples, held], axis=1)
         return self._take(self.n_out)

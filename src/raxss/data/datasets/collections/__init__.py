@@ -12,11 +12,8 @@ from raxss.data.datasets.registry import DATASETS
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")
 
-_BY_PLACE = (
-    "package",
-    "made",
-    "disk",
-)  # what is there already comes first, then what must be copied or downloaded
+# What is there already comes first, then what must be copied or downloaded.
+_BY_PLACE = ("package", "made", "disk")
 _ordered = sorted(
     DATASETS.values(), key=lambda item: (_BY_PLACE.index(item.where), bool(item.base), item.name)
 )

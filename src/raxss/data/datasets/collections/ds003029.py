@@ -15,7 +15,7 @@ import pandas as pd
 
 from raxss._core.atomic import json_ready
 from raxss.data.bids import CLINICAL_SHEET, bids_table, plan_bids
-from raxss.data.datasets.dataset import Dataset, Summary
+from raxss.data.datasets.dataset import Dataset
 from raxss.data.datasets.registry import register_dataset
 from raxss.data.plan import CollectionPlan
 
@@ -52,7 +52,7 @@ class DS003029(Dataset):
         """The onset zone and the rest, or what the option ``label`` names instead."""
         return (*self.labels, *([options["label"]] if options.get("label") else []))
 
-    def summary(self, folder: Path) -> Summary:
+    def summary(self, folder: Path) -> tuple[str, dict[str, Any]]:
         """The paper's table, from the sidecars and, where it is there, the clinical sheet."""
         if not any(folder.glob("sub-*")):
             raise self.nothing_there()
@@ -61,9 +61,7 @@ class DS003029(Dataset):
         shown["with SOZ"] = ["n/a" if n is None or n != n else f"{n:.0f}" for n in shown["with SOZ"]]
         shown["SOZ share"] = ["n/a" if share != share else f"{share:.2%}" for share in shown["SOZ share"]]
         text = "\n".join([shown.to_string(index=False, line_width=None), "", note])
-        return Summary(
-            text, {"centres": [json_ready(row) for row in table.to_dict("records")], "notes": [note]}
-        )
+        return text, {"centres": [json_ready(row) for row in table.to_dict("records")], "notes": [note]}
 
 
 register_dataset(
