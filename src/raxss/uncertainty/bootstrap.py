@@ -5,7 +5,7 @@
 Windows that start within one stretch of L samples are drawn together, with replacement, because they overlap
 and have nearly the same posterior; the weights of each draw are normalised to sum to 1. The interval shows how
 much the score depends on which stretches of the recording there were, not whether the network is right. Series
-scores calibrated by Venn-Abers have an interval of another kind (calibration/venn_abers.py).
+scores calibrated by Venn-Abers have an interval of another kind (calibration/maps.py).
 """
 
 from __future__ import annotations

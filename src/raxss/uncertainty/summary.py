@@ -20,8 +20,7 @@ from raxss.data.training_overlap import TrainingRecord
 from raxss.errors import ConfigError
 from raxss.method.inference import Prediction
 from raxss.uncertainty.bootstrap import VENN_ABERS, Interval, bootstrap_interval
-from raxss.uncertainty.calibration.maps import Calibration
-from raxss.uncertainty.calibration.venn_abers import VennAbersCalibration
+from raxss.uncertainty.calibration.maps import Calibration, VennAbersCalibration
 from raxss.uncertainty.conformal import prediction_sets
 from raxss.uncertainty.ood import OODDetector
 from raxss.uncertainty.validation import ValidationReport
