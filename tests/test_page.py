@@ -18,8 +18,7 @@ from pages import FACTS, evidence_of, needed, recording, signal
 from raxss import RAxSSClassifier, Series
 from raxss.errors import ConfigError, DataError
 from raxss.explain import Report, report_of
-from raxss.explain.export.report.contents import N_TOP, plain_text, report_contents
-from raxss.explain.export.report.electrodes import electrodes
+from raxss.explain.export.report.contents import N_TOP, electrodes, plain_text
 from raxss.explain.export.report.page import contents_of, page_of
 from raxss.explain.export.report.signals import (
     FULL_BYTES,
@@ -37,6 +36,10 @@ from raxss.explain.findings import recording_of
 from toys import SMALL, waves
 
 VIEWER = Path(str(resources.files("raxss.explain.export.report"))) / "viewer"
+
+
+def report_contents(evidence, **options):
+    return report_of(evidence, **options).contents
 
 
 @pytest.fixture(scope="module")

@@ -656,7 +656,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             One series, or those of one recording, usually its channels.
         name, positive
             Name of the recording, and the class that channels are ranked by when the page opens; for defaults see
-            `raxss.explain.export.report.contents.report_contents`.
+            `raxss.explain.report_of`.
 
         Returns
         -------

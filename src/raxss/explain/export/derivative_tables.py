@@ -15,8 +15,8 @@ from typing import Any
 from raxss._core.atomic import json_ready, without_formula
 from raxss._core.version import __version__
 from raxss.data.training_overlap import STATES
-from raxss.explain.evidence import NOTE, Evidence
 from raxss.explain.findings import N_WINDOWS, ChannelFindings, RecordingFindings, without_name
+from raxss.explain.series_evidence import NOTE, SeriesEvidence
 from raxss.uncertainty.bootstrap import BOOTSTRAP, LEVEL, VENN_ABERS
 
 # Columns of channels.tsv that are copied, and what a cell may be. Descriptions, references and columns of
@@ -61,7 +61,7 @@ def channel_rows(
     return rows
 
 
-def uncertainty_cells(classes: Sequence[Any], found: Evidence | None) -> dict[str, Any]:
+def uncertainty_cells(classes: Sequence[Any], found: SeriesEvidence | None) -> dict[str, Any]:
     """Uncertainty of a channel's score, by column; None where that is not known.
 
     All columns are always there, so that tables of many recordings can be concatenated. They are those of

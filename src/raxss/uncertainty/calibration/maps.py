@@ -2,7 +2,7 @@
 
     posteriors (n, C), the class of each (n,) -> Calibration: (n, C) -> (n, C), rows that sum to 1
 
-Rows are windows or scores of whole series. A map is a frozen value made of arrays, so that a model folder can hold it.
+Rows are windows or scores of whole series. A map is a frozen value made of arrays: a model folder can hold it.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class IsotonicCalibration:
 
 @dataclass(frozen=True, eq=False)
 class TemperatureCalibration:
-    r"""Temperature scaling (Guo et al., 2017), softmax of log p / T: above 1 less confident, below 1 more confident.
+    r"""Temperature scaling (Guo et al., 2017), softmax of log p / T: above 1 less confident, below 1 more.
 
     T minimises the mean of -log p_y over the rows it is fitted on, between 0.05 and 20. For two classes this is the
     log-odds divided by T. One number, so it can be fitted on few rows, and the most likely class stays the same.

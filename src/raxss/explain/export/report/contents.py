@@ -1,6 +1,4 @@
-"""Contents of a report: everything that the page shows, as one dict.
-
-    evidence of the series of one recording, facts of the model -> one dict of numbers, texts and packed arrays
+"""Contents of a report: everything that the page shows, as one dict of numbers, texts and packed arrays.
 
 Numbers are those of the evidence, unrounded, so that a report can be read back and compared with a new computation;
 only signals and strips are rounded, to what an eye can see. Of a file's header it has the name of the recording and
@@ -9,6 +7,7 @@ those of its channels, nothing else.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,11 +17,11 @@ from numpy.typing import NDArray
 
 from raxss._core.atomic import json_ready
 from raxss._core.version import __version__
+from raxss.data.names import loosest
 from raxss.data.series import Series
 from raxss.data.training_overlap import summary_of
 from raxss.errors import DataError
-from raxss.explain.evidence import Evidence
-from raxss.explain.export.report.electrodes import A_ROW, electrodes
+from raxss.explain.export.report.page import FORMAT, Report
 from raxss.explain.export.report.signals import (
     FULL_BYTES,
     PAGE_SECONDS,
@@ -42,30 +41,33 @@ from raxss.explain.findings import (
     under_other_weights,
     weighted_probabilities,
 )
+from raxss.explain.series_evidence import SeriesEvidence
 
-FORMAT = "raxss report 1"
 N_TOP = 12  # windows of a channel and class that are shown with their neighbours
 LONGEST_TEXT = 300
 LONGEST_CONTEXT = 20_000  # samples around the strongest window, where a page at a high rate has more
 # Unicode categories: control and direction marks, halves of characters, line separators
 INVISIBLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+CONTACT = re.compile(r"([A-Z$][A-Z$_.]*'*)-?([0-9]{1,3})(?:-.*)?")  # electrode and number in a channel name
+MOST_ON_A_SHAFT = 19  # depth electrodes end at 18 contacts; what has 20 and more is a grid
+A_ROW = 8  # contacts of a grid that are drawn side by side: names do not tell its width
 
 
-def report_contents(
-    evidence: Iterable[Evidence],
+def report_of(
+    evidence: SeriesEvidence | Iterable[SeriesEvidence],
     *,
     name: str | None = None,
     model: Mapping[str, Any] | None = None,
     positive: Any = None,
     full_bytes: int = FULL_BYTES,
-) -> dict[str, Any]:
-    """Collect everything that a page shows of one recording.
+) -> Report:
+    """Make the report of one series, or of the series of one recording.
 
     Parameters
     ----------
     evidence
-        Of the series of one recording, as `RAxSSClassifier.explain_each` gives it: taken one by one, so that not
-        all neighbour lists are held at once. Their samples are.
+        As `RAxSSClassifier.explain_each` gives it: taken one by one, so that not all neighbour lists are held at
+        once. Their samples are.
     name
         Name of the recording; by default that of its series without the channel.
     model
@@ -75,12 +77,21 @@ def report_contents(
         default the one with the fewest training series, or of a single series the predicted one.
     full_bytes
         Room for samples as they are, two bytes each; what does not fit is there as an envelope.
+
+    Examples
+    --------
+    >>> from raxss import RAxSSClassifier
+    >>> from raxss.data.datasets import load_synthetic
+    >>> series = load_synthetic(8)
+    >>> model = RAxSSClassifier("dlinear", window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+    >>> report_of(model.explain(series[0]))
+    Report('motif-000', 1 channel)
     """
     channels: list[dict[str, Any]] = []
     samples: list[Series] = []
     classes: tuple[Any, ...] = ()
     settings: dict[str, Any] = {}
-    for item in evidence:
+    for item in [evidence] if isinstance(evidence, SeriesEvidence) else evidence:
         if item.series is None:
             raise DataError(
                 f"the evidence of {item.name!r} was loaded without its samples, which a report shows. Pass them: "
@@ -104,7 +115,7 @@ def report_contents(
     facts.pop("classes", None)  # those of the evidence are the same
     training = facts.pop("training_data")
     trial, faithful = (facts.pop(name, None) for name in ("trial", "faithfulness"))
-    return {
+    contents = {
         "format": FORMAT,
         "version": __version__,
         "recording": title_of(recording_of(samples[0]) if name is None else name),
@@ -122,6 +133,7 @@ def report_contents(
         "grid_row": A_ROW,
         "channels": channels,
     }
+    return Report(contents)
 
 
 def title_of(name: str) -> str:
@@ -143,7 +155,34 @@ def plain_text(value: Any, longest: int = LONGEST_TEXT) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def _channel(evidence: Evidence, series: Series) -> dict[str, Any]:
+def electrodes(names: Sequence[str]) -> list[dict[str, Any]]:
+    """Electrodes in the order in which they first appear, each with its contacts by number.
+
+    Empty where no electrode has two contacts, or most names cannot be read so.
+
+    Returns
+    -------
+    For each ``name``, ``kind`` ("shaft" or "grid") and ``contacts``: pairs of number and channel position.
+    """
+    found: dict[str, list[tuple[int, int]]] = {}
+    for place, name in enumerate(names):
+        match = CONTACT.fullmatch(loosest(name))
+        if match:
+            found.setdefault(match[1], []).append((int(match[2]), place))
+    several = {name: contacts for name, contacts in found.items() if len(contacts) > 1}
+    if 2 * sum(map(len, several.values())) < len(names) or not several:
+        return []
+    return [
+        {
+            "name": name,
+            "kind": "grid" if max(contacts)[0] > MOST_ON_A_SHAFT else "shaft",
+            "contacts": sorted(contacts),
+        }
+        for name, contacts in found.items()
+    ]
+
+
+def _channel(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
     """The numbers of one series: its score, also under other weights, and its windows."""
     table = evidence.columns
     recording = recording_of(series)
@@ -186,7 +225,7 @@ def _channel(evidence: Evidence, series: Series) -> dict[str, Any]:
     }
 
 
-def _uncertainty(evidence: Evidence) -> dict[str, Any]:
+def _uncertainty(evidence: SeriesEvidence) -> dict[str, Any]:
     """Calibrated score, its interval, and the prediction set."""
     calibrated, held = evidence.calibrated_probability, evidence.prediction_set
     return {
@@ -197,7 +236,7 @@ def _uncertainty(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def _windows(evidence: Evidence, series: Series) -> dict[str, Any]:
+def _windows(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
     """The windows that add most to each class, by time, and the neighbours of each."""
     columns, classes = evidence.columns, evidence.classes
     tops = [evidence.top_windows(N_TOP, class_)["window"].to_numpy() for class_ in classes]

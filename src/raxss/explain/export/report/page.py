@@ -21,8 +21,8 @@ from typing import Any
 from raxss._core.atomic import refuse_existing, write_bytes
 from raxss._core.bounded import json_of, read_bytes
 from raxss.errors import DataError, display_name
-from raxss.explain.export.report.contents import FORMAT
 
+FORMAT = "raxss report 1"
 SHELL = """<!doctype html>
 <html lang="en">
 <head>
@@ -65,7 +65,7 @@ class Report:
     Attributes
     ----------
     contents
-        All its data: see `raxss.explain.export.report.contents.report_contents`.
+        All its data, made by `raxss.explain.report_of`.
     lacking
         Names of data that it does not have because an earlier version wrote it.
     """
