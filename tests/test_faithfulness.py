@@ -505,7 +505,7 @@ def test_models_that_pool_windows_can_be_probed(pooling, rng):
     model = MILClassifier(
         pooling, backbone="convnet", window_length=64, stride=32, max_epochs=1, random_state=0, device="cpu"
     ).fit(series)
-    adapter = MILModelAdapter(model)
+    adapter = MILModelAdapter.of(model)
     for attribution, expected in zip(
         adapter.attributions(series[:3]), model.predict_proba(series[:3]), strict=True
     ):

@@ -134,7 +134,7 @@ def test_attention_pools_copies_at_once_as_it_does_one_after_the_other(pooling, 
     samples[:, 40] = np.nan
     gappy = Series(samples, rate=series[0].rate, gaps_marked=True)
     copies = [*copies_of(series[0], rng), *copies_of(gappy, rng, n=4)]
-    assert_allclose(MILModelAdapter(model).probabilities(copies), model._probabilities(copies), atol=2e-6)
+    assert_allclose(MILModelAdapter.of(model).probabilities(copies), model._probabilities(copies), atol=2e-6)
 
 
 # Neighbours ---------------------------------------------------------------------------------------------------

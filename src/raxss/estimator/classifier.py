@@ -700,7 +700,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Adapter of the fitted model for `raxss.explain.faithfulness`."""
         from raxss.explain.faithfulness.model_adapter import WindowModelAdapter
 
-        return WindowModelAdapter(self.predictor(), tuple(self.classes_.tolist()))
+        return WindowModelAdapter.of(self.predictor(), tuple(self.classes_.tolist()))
 
     def known_series(self, X: Any, *, warn: bool = False) -> list[Series]:
         """Series in any accepted form, checked against the training data (variates, preparation, rate)."""
