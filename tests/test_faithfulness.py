@@ -16,30 +16,29 @@ from raxss.errors import ConfigError
 from raxss.explain.faithfulness import (
     Plan,
     WindowAttribution,
-    changed_a_little,
-    delete_and_insert,
-    faithfulness_of,
-    held_features,
-    linear_probe,
-    located,
     measures_of,
-    randomised_network,
-    randomised_retrieval,
     read_marked,
-    replaced_windows,
     run_probes,
-    smallest_flip,
     statements,
     summarised,
-    truth_of,
     verdict,
 )
-from raxss.explain.faithfulness.deletion import Stretches, alone
+from raxss.explain.faithfulness.counterfactual import replaced_windows, smallest_flips
+from raxss.explain.faithfulness.deletion import Stretches, alone, delete_and_insert
 from raxss.explain.faithfulness.gradients import gradient_of, integrated_gradients
+from raxss.explain.faithfulness.linear_probing import held_features, linear_probe
+from raxss.explain.faithfulness.localisation import located, truth_of
 from raxss.explain.faithfulness.measures import mean_interval
 from raxss.explain.faithfulness.model_adapter import digest_of, scrambled
+from raxss.explain.faithfulness.one_series import faithfulness_of
 from raxss.explain.faithfulness.perturbation import mean_of, replaced, surrogate
-from raxss.explain.faithfulness.randomisation import compared_by, layers_from_the_top
+from raxss.explain.faithfulness.randomisation import (
+    compared_by,
+    layers_from_the_top,
+    randomised_network,
+    randomised_retrieval,
+)
+from raxss.explain.faithfulness.stability import changed_a_little
 from raxss.explain.faithfulness.timeline import over_stretches, spread
 
 BURST = slice(300, 400)
@@ -358,7 +357,7 @@ def test_a_flip_flips_and_needs_each_of_its_stretches(planted):
     made, adapters = planted
     adapter = adapters[True]
     attribution = next(adapter.attributions([made.series[N_TRAINING]]))
-    flip = smallest_flip(adapter, attribution, "mean", seed=3)
+    flip = smallest_flips(adapter, attribution, seed=3)["mean"]
     assert flip["flips"]
     stretches = Stretches.of(attribution.series, attribution.window_length, seed=3)
     chosen = np.isin(np.arange(len(stretches)), flip["stretches"])

@@ -14,7 +14,7 @@ from raxss.errors import DataError, ModelError
 from raxss.estimator.persistence import describe_model
 from raxss.explain import Report, report_of
 from raxss.explain.export.report.verifying import verify_report
-from raxss.explain.faithfulness import verdict_for_report
+from raxss.explain.faithfulness.verdict import verdict_for_report
 from toys import SMALL, waves
 
 SETTINGS = {**SMALL, "batch_size": 32, "lr": 1e-2}

@@ -1,9 +1,4 @@
-"""All faithfulness probes of one series.
-
-    ModelAdapter, Series -> every probe that one series allows -> SeriesFaithfulness
-
-Intervals and a verdict need many series: `raxss faithfulness`.
-"""
+"""All faithfulness probes of one series: every probe that one series allows."""
 
 from __future__ import annotations
 
@@ -13,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from raxss.data.series import Series
-from raxss.explain.faithfulness.counterfactual import replaced_windows, smallest_flip
+from raxss.explain.faithfulness.counterfactual import replaced_windows, smallest_flips
 from raxss.explain.faithfulness.deletion import (
     CONTRIBUTION,
     N_RANDOM,
@@ -24,7 +19,7 @@ from raxss.explain.faithfulness.deletion import (
     Deleted,
     delete_and_insert,
 )
-from raxss.explain.faithfulness.model_adapter import ModelAdapter, WindowAttribution, WindowModelAdapter
+from raxss.explain.faithfulness.model_adapter import ModelAdapter
 from raxss.explain.faithfulness.perturbation import BASELINES
 from raxss.explain.faithfulness.randomisation import randomised_network, randomised_retrieval
 from raxss.explain.faithfulness.stability import changed_a_little
@@ -34,7 +29,7 @@ Frame = pd.DataFrame
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class SeriesFaithfulness:
-    """All probes of one series.
+    """All probes of one series; intervals and a verdict need many series, `raxss faithfulness`.
 
     Attributes
     ----------
@@ -97,10 +92,8 @@ def faithfulness_of(
     adapter: ModelAdapter, series: Series, *, seed: int = 0, n_steps: int = N_STEPS, n_random: int = N_RANDOM
 ) -> SeriesFaithfulness:
     """Run every probe that one series allows."""
-    attribution: WindowAttribution = next(iter(adapter.attributions([series], with_lists=True)))
-    retrieval: list[dict[str, Any]] = []
-    if isinstance(adapter, WindowModelAdapter) and adapter.retrieves:
-        retrieval = next(randomised_retrieval(adapter, [series], seed=seed))
+    attribution = next(adapter.attributions([series], with_lists=True))
+    retrieval = next(randomised_retrieval(adapter, [series], seed=seed)) if adapter.retrieves else []
     effects: dict[str, Any] = {}  # of single stretches, which two probes use
     network = [rows[0] for rows in randomised_network(adapter, [attribution], seed=seed)]
     return SeriesFaithfulness(
@@ -112,9 +105,7 @@ def faithfulness_of(
             adapter, attribution, seed=seed, n_steps=n_steps, n_random=n_random, effects=effects
         ),
         windows=pd.DataFrame(replaced_windows(adapter, attribution, seed=seed)),
-        flips={
-            name: smallest_flip(adapter, attribution, name, seed=seed, effects=effects) for name in BASELINES
-        },
+        flips=smallest_flips(adapter, attribution, seed=seed, effects=effects),
         stability=pd.DataFrame(changed_a_little(adapter, attribution, seed=seed)),
         network=pd.DataFrame(network),
         retrieval=pd.DataFrame(retrieval),
