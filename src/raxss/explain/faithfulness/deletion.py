@@ -150,8 +150,8 @@ def delete_and_insert(
     Orders, all for the class that was predicted, the mean over a stretch first: ``contribution``, weight ×
     (posterior − series probability); ``weight`` alone; ``posterior`` alone; ``gradient``, integrated gradients from
     the baseline; ``random``. ``occlusion`` is no evidence but a ceiling to compare with: what replacing each
-    stretch alone does to the score. It is kept in ``effects``, where that is given, for `smallest_flips` of the same
-    adapter, series and seed.
+    stretch alone does to the score. It is kept in ``effects``, where that is given, for `smallest_flips` of the
+    same adapter, series and seed.
     """
     stretches = Stretches.of(attribution.series, attribution.window_length, seed=seed, effects=effects)
     class_ = attribution.predicted
