@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose
 from raxss.data.series import Series
 from raxss.errors import DataError
 from raxss.explain import SeriesEvidence, plot_contributions, plot_overlay
-from raxss.explain.figures import covering_mean, envelope, plot_reliability
+from raxss.explain.figures import envelope, plot_reliability
 from raxss.uncertainty.reliability import reliability_table
 from test_evidence import explain as evidence_of
 
@@ -53,8 +53,7 @@ def with_gap() -> Series:
     [
         (noise(), {"exclusion": 20}),
         (noise(40), {}),  # one window
-        (noise(25), {}),  # padded
-        (noise(1), {}),
+        (noise(1), {}),  # padded
         (with_gap(), {"exclusion": 20}),
         (noise(n_variates=3), {"exclusion": 20}),
         (noise(n_variates=30), {"exclusion": 20}),
@@ -79,13 +78,6 @@ def test_hostile_text_is_drawn_as_it_is():
     assert "labelled $x^$" in text
     assert "\x00" not in text
     assert "P($x^$)" in words(plot_contributions(evidence, class_="$x^$").figure)
-
-
-def test_a_long_name_keeps_its_ends():
-    title = words(plot_overlay(explain(noise(name="first" + "x" * 500 + "last"))))
-    assert "first" in title
-    assert "xlast: predicted" in title
-    assert "x" * 50 not in title
 
 
 def test_the_overlay_says_what_was_predicted_and_what_a_reader_must_know():
@@ -139,18 +131,6 @@ def test_the_heat_strip_is_the_mean_of_the_windows_that_cover_each_time(smoothin
     assert image.get_clim() == (0, 1)
 
 
-def test_the_covering_mean_matches_a_plain_loop():
-    generator = np.random.default_rng(5)
-    for _ in range(50):
-        starts = np.sort(generator.uniform(0, 10, generator.integers(1, 12)))
-        ends = starts + generator.uniform(0.1, 5)
-        values = np.where(generator.random(len(starts)) < 0.2, np.nan, generator.random(len(starts)))
-        times = np.concatenate([generator.uniform(-1, 16, 40), starts, ends])
-        for time, found in zip(times, covering_mean(starts, ends, values, times), strict=True):
-            here = values[(starts <= time) & (time < ends) & ~np.isnan(values)]
-            assert_allclose(found, here.mean() if len(here) else np.nan, atol=1e-12)
-
-
 def test_spikes_and_gaps_survive_thinning():
     generator = np.random.default_rng(6)
     values = generator.normal(size=100_003)
@@ -164,7 +144,6 @@ def test_spikes_and_gaps_survive_thinning():
     assert (np.diff(x) >= 0).all()
     assert np.isnan(y[(x > 202) & (x < 238)]).all()
     assert not np.isnan(y[(x < 198) | (x > 242)]).any()
-    assert envelope(times[:900], values[:900], 1000)[1] is not None
     assert len(envelope(times[:900], values[:900], 1000)[1]) == 900
 
 
@@ -250,8 +229,5 @@ def test_the_reliability_diagram_has_a_point_a_bin(rng):
         np.testing.assert_allclose(np.asarray(line.get_ydata(), float), [row["found"] for row in rows])
     assert [text.get_text() for text in ax.texts] == [str(row["n"]) for row in rows]
     assert ax.get_xlabel() == "said: probability of 'soz'"
-
-
-def test_a_reliability_diagram_of_nothing_is_refused():
     with pytest.raises(DataError, match="no rows"):
         plot_reliability({"uncalibrated": []})

@@ -115,14 +115,9 @@ def test_the_challenges_f1_leaves_noisy_out_of_the_mean_but_counts_what_it_took(
     figures = {"classes": classes, "f1_classes": ["normal", "AF", "other"]}
     found = score(labels, probabilities, **figures)
     assert found["f1"] == pytest.approx((by_hand[0] + by_hand[2] + by_hand[3]) / 3)
-    assert found["f1"] == pytest.approx(
-        f1_score(labels, np.array(classes)[guess], labels=["normal", "AF", "other"], average="macro")
-    )
     plain = score(labels, probabilities, classes=classes)
     assert plain["f1"] == pytest.approx(np.mean(by_hand)) != found["f1"]
-    assert {name: value for name, value in plain.items() if name != "f1"} == {
-        name: value for name, value in found.items() if name != "f1"
-    }
+    assert plain | {"f1": found["f1"]} == found
     twice = weighted_scores(labels, probabilities, weights=np.full((1, len(labels)), 2), **figures)
     assert twice["f1"][0] == pytest.approx(found["f1"])
 
@@ -157,20 +152,6 @@ def test_a_weighted_score_is_that_of_the_series_repeated_so_often(rng, n_classes
         for name in METRICS:
             assert at_once[name][draw] == pytest.approx(repeated[name], abs=1e-12), name
             assert in_blocks[name][draw] == pytest.approx(at_once[name][draw], abs=1e-12), name
-
-
-def test_fractions_as_weights_match_sklearn(rng):
-    labels, probabilities = two_classes(rng)
-    truth, p, weights = labels == "yes", probabilities[:, 1], rng.random(60)
-    found = weighted_scores(labels, probabilities, classes=["no", "yes"], weights=weights[np.newaxis])
-    for name, expected in {
-        "auc": roc_auc_score(truth, p, sample_weight=weights),
-        "average_precision": average_precision_score(truth, p, sample_weight=weights),
-        "f1": f1_score(truth, p > 0.5, sample_weight=weights),
-        "balanced_accuracy": balanced_accuracy_score(truth, p > 0.5, sample_weight=weights),
-        "brier": brier_score_loss(truth, p, sample_weight=weights),
-    }.items():
-        assert found[name][0] == pytest.approx(expected), name
 
 
 def test_a_draw_without_a_class_has_only_the_figures_that_exist():
