@@ -109,6 +109,11 @@ def test_evidence_is_released_once_it_has_passed():
 
 def test_a_class_may_be_given_as_text_and_an_unknown_one_is_refused():
     assert class_of((0, 1, 2), "2") == 2
+    rare = {"training_data": {"classes": {"0": 5, "1": 2, "2": 9}}}
+    assert (class_of((0, 1, 2), None, rare), class_of((0, 1, 2), "2", rare)) == (
+        1,
+        2,
+    )  # the rarest is default
     with pytest.raises(ConfigError, match=r"'sox' is not a class of this model; did you mean 'soz'"):
         class_of(("other", "soz"), "sox")
 

@@ -130,7 +130,7 @@ def edited(page, rng, kind):
     if kind < 2:
         return another_byte(page, (in_page, in_data)[kind](page, rng), rng)
     edit = (edit_array, edit_structure)[kind - 2]
-    return page_of(edit(contents_of(page), rng))
+    return page_of(edit(contents_of(page)[0], rng))
 
 
 def test_every_single_value_counts(model, series):
@@ -218,13 +218,8 @@ def test_what_other_threads_compute_is_no_tampering_where_a_probability_is_next_
     assert not holds("windows", "contribution", 0, 1, 2e-6 * max(map(max, rows["contribution"])))
     assert not holds("windows", "posterior", 0, 1, 2e-6)
     assert not holds("probability", 1, 1)  # a whole number is another text
-
-
-def test_small_numbers_are_compared_by_their_own_measure(report):
-    contents = json.loads(json.dumps(report.contents))
     contents["channels"][0]["steps"]["step"] = [2e-9]  # a signal in volts
-    wrong = changed(contents, ("channels", 0, "steps", "step", 0), 2.1e-9)
-    assert len(verify_report(Report(wrong), Report(contents)).differences) == 1
+    assert not holds("steps", "step", 0, 2.1e-9)
 
 
 # On the command line --------------------------------------------------------------------------------------
@@ -255,7 +250,8 @@ def test_an_honest_report_holds_and_again_after_the_model_was_saved_once_more(fo
     printed = raxss("verify", folder / "r.html", folder / "model", folder / "day.npz", "--device", "cpu")
     assert re.fullmatch(r"r\.html says what model says of day: [\d,]+ values are the same\n", printed)
     RAxSSClassifier.from_pretrained(folder / "model").save_pretrained(folder / "copy")
-    raxss("verify", folder / "r.html", folder / "copy", folder / "day.npz", "--device", "cpu")
+    (folder / "all.csv").write_text("path,rate\nnight.npz,10\nday.npz,10\n")  # the one that is meant is found
+    raxss("verify", folder / "r.html", folder / "copy", folder / "all.csv", "--device", "cpu")
 
 
 def test_the_options_of_explain_are_those_of_verify(folder, model):
@@ -317,9 +313,3 @@ def test_a_recording_of_the_same_name_with_another_signal_is_found_out(folder, t
     printed = raxss("verify", folder / "r.html", *where, code=1)
     assert "channel 'day', probability[0]: the report says" in printed
     assert int(re.search(r"and ([\d,]+) more", printed)[1].replace(",", "")) > 20
-
-
-def test_the_recording_meant_is_found_among_many(folder):
-    manifest = folder / "all.csv"
-    manifest.write_text("path,rate\nnight.npz,10\nday.npz,10\n")
-    raxss("verify", folder / "r.html", folder / "model", manifest, "--device", "cpu")

@@ -207,11 +207,6 @@ def by_recording(series: Iterable[Series]) -> dict[str, list[Series]]:
     return found
 
 
-def without_name(warning: str, name: str) -> str:
-    """A warning without the name of its series."""
-    return warning.replace(f"series {name!r}", "the series")
-
-
 def class_of(classes: Sequence[Any], wanted: Any, model: Mapping[str, Any] | None = None) -> Any:
     """The class to rank by, which may be given as text.
 

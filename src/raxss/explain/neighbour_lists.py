@@ -44,11 +44,9 @@ class NeighborLists:
         n_covered = windows.length - windows.n_padded
         return cls(retrieval, aggregation, n_covered, windows.rate, windows.offset_seconds)
 
-    def __len__(self) -> int:
-        return self._n_rows
-
     @functools.cached_property
-    def _n_rows(self) -> int:
+    def n_rows(self) -> int:
+        """Number of listed neighbours of all windows."""
         return int(np.count_nonzero(self.retrieval.neighbors >= 0))
 
     @property
@@ -65,7 +63,7 @@ class NeighborLists:
             neighbors = self.retrieval.neighbors[which]
             distance = np.abs(neighbors - np.arange(which.start, which.stop)[:, np.newaxis])
             n_overlaps += int(np.count_nonzero((distance < n_apart) & (neighbors >= 0)))
-        return n_overlaps / len(self) if len(self) else np.nan
+        return n_overlaps / self.n_rows if self.n_rows else np.nan
 
     def columns(self, windows: NDArray[np.int64] | None = None) -> Columns:
         """One entry a window and rank, for these windows (ascending) or for all."""

@@ -139,8 +139,8 @@ class SeriesEvidence:
         if isinstance(self.lists, pd.DataFrame):
             return self.lists
         refuse_too_large(
-            2 * BYTES_A_ROW * len(self.lists),
-            f"the table of the {len(self.lists):,} neighbours of series {self.name!r}",
+            2 * BYTES_A_ROW * self.lists.n_rows,
+            f"the table of the {self.lists.n_rows:,} neighbours of series {self.name!r}",
             "Use leaderboard(window) for those of one window, or write all to disk, to_parquet(folder, top=None).",
         )
         return pd.DataFrame(self.lists.columns())

@@ -230,7 +230,7 @@ def _warnings_about(evidence: SeriesEvidence, lists: NeighborLists) -> list[str]
         )
     if n_usable == 1:
         return [*found, "there is one usable window, and it decides alone."]
-    if not len(lists):
+    if not lists.n_rows:
         alone = "the gate alone makes the weights" if weighting.needs_gate else "the weights are uniform"
         return [*found, f"none of the {n_usable} windows has an eligible neighbour: {alone}."]
     if weighting.needs_retrieval:

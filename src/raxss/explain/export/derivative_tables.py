@@ -15,8 +15,8 @@ from typing import Any
 from raxss._core.atomic import json_ready, without_formula
 from raxss._core.version import __version__
 from raxss.data.training_overlap import STATES
-from raxss.explain.findings import N_WINDOWS, ChannelFindings, RecordingFindings, without_name
-from raxss.explain.series_evidence import NOTE, SeriesEvidence
+from raxss.explain.findings import N_WINDOWS, ChannelFindings, RecordingFindings
+from raxss.explain.series_evidence import NOTE
 from raxss.uncertainty.bootstrap import BOOTSTRAP, LEVEL, VENN_ABERS
 
 # Columns of channels.tsv that are copied, and what a cell may be. Descriptions, references and columns of
@@ -45,45 +45,48 @@ def channel_rows(
         *NEEDED,
         *(name for name in COPIED if name not in NEEDED and any(name in item for item in source)),
     ]
-    ranks = {id(item): rank for rank, item in enumerate(findings.ranked(), start=1)}
+    scored = {
+        id(item): _scored_cells(item, rank, findings.classes)
+        for rank, item in enumerate(findings.ranked(), start=1)
+    }
+    unscored = dict.fromkeys(next(iter(scored.values())))
     rows = []
     for cells, found in zip(source, _found_of(source, findings), strict=True):
         row: dict[str, Any] = {"name": cells.get("name", "")}
         row |= {name: _allowed(name, cells.get(name, "")) for name in copied}
-        evidence = None if found is None else found.evidence
-        for place, column in enumerate(class_columns("probability", findings.classes)):
-            row[column] = None if evidence is None else float(evidence.probability[place])
-        row["rank"] = None if found is None else ranks[id(found)]
-        row["predicted"] = None if evidence is None else without_formula(str(evidence.predicted))
-        row["n_windows"] = None if found is None else found.n_windows
-        row["effective_windows"] = None if evidence is None else evidence.effective_windows
-        rows.append(row | uncertainty_cells(findings.classes, evidence))
+        rows.append(row | (unscored if found is None else scored[id(found)]))
     return rows
 
 
-def uncertainty_cells(classes: Sequence[Any], found: SeriesEvidence | None) -> dict[str, Any]:
-    """Uncertainty of a channel's score, by column; None where that is not known.
+def _scored_cells(item: ChannelFindings, rank: int, classes: Sequence[Any]) -> dict[str, Any]:
+    """Score of a channel and its uncertainty, by column; None where that is not known.
 
     All columns are always there, so that tables of many recordings can be concatenated. They are those of
     ``raxss predict``, but ``low_`` and ``high_`` have other names: BIDS has a ``low_cutoff``, and a class may be
     called so.
     """
-    held = None if found is None else found.prediction_set
-    interval = None if found is None else found.interval
+    found = item.evidence
+    cells: dict[str, Any] = dict(
+        zip(class_columns("probability", classes), found.probability.tolist(), strict=True)
+    )
+    cells |= {
+        "rank": rank,
+        "predicted": without_formula(str(found.predicted)),
+        "n_windows": item.n_windows,
+        "effective_windows": found.effective_windows,
+        "seen_in_training": found.seen_in_training,
+    }
+    interval, held = found.interval, found.prediction_set
+    sums = None if found.calibrated_probability is None else found.series_probability
     low, high = (None, None) if interval is None else (interval.low, interval.high)
-    sums = None if found is None or found.calibrated_probability is None else found.series_probability
-    cells: dict[str, Any] = {"seen_in_training": None if found is None else found.seen_in_training}
     for name, values in (("uncalibrated", sums), ("interval_low", low), ("interval_high", high)):
         for place, column in enumerate(class_columns(name, classes)):
             cells[column] = None if values is None else float(values[place])
     cells["interval_method"] = None if interval is None else interval.method
     for class_, column in zip(classes, class_columns("in_set", classes), strict=True):
         cells[column] = None if held is None else class_ in held
-    cells["abstains"] = None if found is None else found.abstains
-    cells["warnings"] = (
-        None if found is None else " ".join(without_name(note, found.name) for note in found.notes or ())
-    )
-    return cells
+    notes = [note.replace(f"series {found.name!r}", "the series") for note in found.notes or ()]
+    return cells | {"abstains": found.abstains, "warnings": " ".join(notes)}
 
 
 def event_rows(findings: RecordingFindings) -> list[dict[str, Any]]:
@@ -145,7 +148,7 @@ def about_channels(findings: RecordingFindings) -> dict[str, Any]:
 
 
 def about_uncertainty(findings: RecordingFindings) -> dict[str, Any]:
-    """Descriptions of the columns of `uncertainty_cells`."""
+    """Descriptions of the columns of uncertainty."""
     classes, alpha = findings.classes, findings.settings.get("conformal_alpha")
     columns: dict[str, Any] = {
         "seen_in_training": {
@@ -167,8 +170,10 @@ def about_uncertainty(findings: RecordingFindings) -> dict[str, Any]:
         **A_SHARE,
     )
     ends = "n/a where the channel is too short for an interval."
-    describe("interval_low", "Lower end of the interval of the probability of {}. " + ends, **A_SHARE)
-    describe("interval_high", "Upper end of the interval of the probability of {}. " + ends, **A_SHARE)
+    for what, end in (("low", "Lower"), ("high", "Upper")):
+        describe(
+            f"interval_{what}", f"{end} end of the interval of the probability of {{}}. {ends}", **A_SHARE
+        )
     columns["interval_method"] = {
         "Description": f"What the interval is. {ends}",
         "Levels": {

@@ -49,11 +49,8 @@ class QuantisationSteps:
     @classmethod
     def of(cls, samples: NDArray[Any]) -> QuantisationSteps:
         """Steps in which the largest and smallest sample still fit; gaps do not count."""
-        finite = np.isfinite(samples)
-        low = np.where(finite, samples, np.inf).min(axis=1).astype(np.float64)
-        high = np.where(finite, samples, -np.inf).max(axis=1).astype(np.float64)
-        none = ~finite.any(axis=1)
-        low[none], high[none] = 0.0, 0.0
+        known = np.where(np.isfinite(samples), samples, np.nan).astype(np.float64)
+        low, high = (np.nan_to_num(outer.reduce(known, axis=1)) for outer in (np.fmin, np.fmax))
         step = (high / 2 - low / 2) / 32767
         step[step == 0] = 1.0
         return cls(low / 2 + high / 2, step)
@@ -68,16 +65,11 @@ class QuantisationSteps:
 
 def envelope(samples: NDArray[Any], n_bins: int = N_BINS) -> tuple[int, NDArray[Any], NDArray[Any]]:
     """Samples a bin, and the lowest and highest of each bin ``(n_variates, n_bins)``; NaN where all is gap."""
-    n_variates, n_samples = samples.shape
+    n_samples = samples.shape[1]
     size = -(-n_samples // n_bins)
-    n_used = -(-n_samples // size)
-    padded = np.full((n_variates, n_used * size), np.nan)
-    padded[:, :n_samples] = np.where(np.isfinite(samples), samples, np.nan)
-    bins = padded.reshape(n_variates, n_used, size)
-    empty = np.isnan(bins).all(axis=2)
-    low = np.where(np.isnan(bins), np.inf, bins).min(axis=2)
-    high = np.where(np.isnan(bins), -np.inf, bins).max(axis=2)
-    return size, np.where(empty, np.nan, low), np.where(empty, np.nan, high)
+    known = np.where(np.isfinite(samples), samples, np.nan).astype(np.float64)
+    low, high = (outer.reduceat(known, np.arange(0, n_samples, size), axis=1) for outer in (np.fmin, np.fmax))
+    return size, low, high
 
 
 def columns_over_time(
