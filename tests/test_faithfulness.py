@@ -26,12 +26,10 @@ from raxss.explain.faithfulness import (
 )
 from raxss.explain.faithfulness.counterfactual import replaced_windows, smallest_flips
 from raxss.explain.faithfulness.deletion import Stretches, alone, delete_and_insert
-from raxss.explain.faithfulness.gradients import gradient_of, integrated_gradients
 from raxss.explain.faithfulness.linear_probing import held_features, linear_probe
 from raxss.explain.faithfulness.localisation import located, truth_of
 from raxss.explain.faithfulness.measures import mean_interval
-from raxss.explain.faithfulness.model_adapter import digest_of, scrambled
-from raxss.explain.faithfulness.one_series import faithfulness_of
+from raxss.explain.faithfulness.model_adapter import digest_of, gradient_of, integrated_gradients, scrambled
 from raxss.explain.faithfulness.perturbation import mean_of, replaced, surrogate
 from raxss.explain.faithfulness.randomisation import (
     compared_by,
@@ -39,6 +37,7 @@ from raxss.explain.faithfulness.randomisation import (
     randomised_network,
     randomised_retrieval,
 )
+from raxss.explain.faithfulness.running import faithfulness_of
 from raxss.explain.faithfulness.stability import changed_a_little
 from raxss.explain.faithfulness.timeline import over_stretches, spread
 

@@ -63,9 +63,6 @@ def test_the_channel_may_stand_behind_the_kind_of_event(events):
         "\ufeff" + HEADER + "0.5\t0.1\tripple_AHR3-4\n1.5\t0.2\tfr_AHR3-4\n9\tn/a\tripple_AHR1-2\n2\t1\tnap\n"
     )
     assert read_events(place) == [Mark(0.5, 0.1, "AHR3-4", "ripple"), Mark(1.5, 0.2, "AHR3-4", "fr")]
-    assert read_events(place, kinds=["fr"]) == [Mark(1.5, 0.2, "AHR3-4", "fr")]
-    with pytest.raises(DataError, match=r"no events of the kind 'spike'; there are ripple, fr"):
-        read_events(place, kinds=["spike"])
     place = events("onset\tduration\tlabel\tchannels\n1\t1\thfo_fast\tC3\n")
     assert read_events(place) == [Mark(1.0, 1.0, "C3", "hfo_fast")]  # a column of channels goes before
 

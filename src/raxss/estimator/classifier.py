@@ -61,7 +61,7 @@ from raxss.uncertainty.validation import ValidationReport
 
 if TYPE_CHECKING:
     from raxss.explain.faithfulness.model_adapter import WindowModelAdapter
-    from raxss.explain.faithfulness.one_series import SeriesFaithfulness
+    from raxss.explain.faithfulness.running import SeriesFaithfulness
 
 logger = logging.getLogger("raxss")
 
@@ -691,7 +691,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         `raxss.explain.faithfulness.SeriesFaithfulness`
         """
-        from raxss.explain.faithfulness.one_series import faithfulness_of  # slow to import
+        from raxss.explain.faithfulness.running import faithfulness_of  # slow to import
 
         (series,) = self.known_series([X if isinstance(X, Series) else Series(X)])
         return faithfulness_of(self.model_adapter(), series, seed=seed)

@@ -4,8 +4,7 @@
 
 Evidence adds up to the score by construction, which does not show that the score rests on it. So signals are
 perturbed, neighbours swapped and networks randomised, and every probe has a control whose outcome is known.
-Reading order: timeline.py, perturbation.py, gradients.py, perturbed_series.py, model_adapter.py; one file a
-probe; running.py.
+Reading order: timeline.py, perturbation.py, perturbed_series.py, model_adapter.py; one file a probe; running.py.
 """
 
 from raxss.explain.faithfulness.localisation import (
@@ -19,8 +18,7 @@ from raxss.explain.faithfulness.localisation import (
 from raxss.explain.faithfulness.marks import Mark, as_marked, read_events, read_marked, truth_from
 from raxss.explain.faithfulness.measures import measures_of, summarised
 from raxss.explain.faithfulness.model_adapter import WindowAttribution
-from raxss.explain.faithfulness.one_series import SeriesFaithfulness
-from raxss.explain.faithfulness.running import Plan, run_probes
+from raxss.explain.faithfulness.running import Plan, SeriesFaithfulness, run_probes
 from raxss.explain.faithfulness.verdict import statements, verdict
 
 __all__ = [
