@@ -17,7 +17,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from raxss.data.series import Series
-from raxss.data.training_overlap import summary_of
 from raxss.errors import ConfigError, did_you_mean
 from raxss.explain.series_evidence import SeriesEvidence
 from raxss.method.aggregation import aggregate
@@ -138,11 +137,6 @@ class RecordingFindings:
                 strongest_apart(evidence),
             )
         )
-
-    @property
-    def seen_in_training(self) -> str:
-        """How many of the channels the model was fitted on, in a sentence."""
-        return summary_of([channel.evidence.seen_in_training for channel in self.channels])
 
     def ranked(self) -> list[ChannelFindings]:
         """The channels by probability of ``class_``, highest first; of equals the earlier first."""

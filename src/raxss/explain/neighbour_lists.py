@@ -50,11 +50,6 @@ class NeighborLists:
         return int(np.count_nonzero(self.retrieval.neighbors >= 0))
 
     @property
-    def short(self) -> NDArray[np.bool_]:
-        """``(n_windows,)`` windows with fewer than m neighbours; lists are filled from the front."""
-        return self.retrieval.neighbors[:, -1] < 0
-
-    @property
     def overlap_share(self) -> float:
         """Share of the listed neighbours that overlap their query; NaN where none are listed."""
         n_overlaps = 0

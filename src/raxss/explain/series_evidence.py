@@ -177,10 +177,6 @@ class SeriesEvidence:
         """The probability of a class, the predicted one by default, as `predict_proba` returns it."""
         return float(self.probability[self.classes.index(self.class_named(class_))])
 
-    def sum_of(self, class_: Any = None) -> float:
-        """Sum of the contributions to a class, the predicted one by default; before any calibration."""
-        return float(self.series_probability[self.classes.index(self.class_named(class_))])
-
     def list_columns(self, top: int | None = 50) -> Iterator[Columns]:
         """The columns of `neighbors`, some windows at a time; ``top`` as in `to_json`."""
         if isinstance(self.lists, pd.DataFrame):

@@ -252,7 +252,7 @@ def _warnings_about(evidence: SeriesEvidence, lists: NeighborLists) -> list[str]
         )
     shaped = ~(windows["nonfinite"] | windows["flat"])
     n_shaped = int(shaped.sum())
-    n_short = int(lists.short[shaped].sum())
+    n_short = int((lists.retrieval.neighbors[shaped, -1] < 0).sum())  # lists are filled from the front
     n_lonely = int(windows["lonely"][shaped].sum())
     if n_short:
         lonely = f"; {n_lonely} of them have none and take the mean support of the others" if n_lonely else ""

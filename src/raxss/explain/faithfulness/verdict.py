@@ -9,7 +9,7 @@ on the other side, and is unclear else. Where there are too few groups for an in
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -278,7 +278,10 @@ def verdict_for_report(
     try:
         found = read_json(folder / "verdict.json")
         by_weights = {
-            about["weights_sha256"]: _checked(found["verdicts"][name])
+            about["weights_sha256"]: {
+                **{key: str(found["verdicts"][name][key]) for key in ("verdict", "why")},
+                "said": [[str(holds), str(text)] for holds, text in found["verdicts"][name]["said"]],
+            }
             for name, about in found["about"].items()
             if "weights_sha256" in about  # controls are nobody's model
         }
@@ -294,9 +297,4 @@ def verdict_for_report(
             f"{display_name(weights_sha256)}. Run raxss faithfulness with this model, or leave --faithfulness out."
         )
     link = quote(Path(os.path.relpath(folder / PAGE, beside)).as_posix())
-    return by_weights[weights_sha256] | {"link": link}
-
-
-def _checked(verdict: Mapping[str, Any]) -> dict[str, Any]:
-    sentences = [[str(holds), str(text)] for holds, text in verdict["said"]]
-    return {"verdict": str(verdict["verdict"]), "why": str(verdict["why"]), "said": sentences}
+    return {**by_weights[weights_sha256], "link": link}

@@ -25,7 +25,6 @@ from raxss.explain.export.report.page import FORMAT, Report
 from raxss.explain.export.report.signals import (
     FULL_BYTES,
     PAGE_SECONDS,
-    Kept,
     QuantisationSteps,
     Span,
     Wanted,
@@ -108,7 +107,10 @@ def report_of(
         del item  # or its lists would be held while the next is computed
     if not channels:
         raise DataError("there is no evidence to report: no series were given. Give one at least.")
-    focus = _focus(classes, channels, model, positive)
+    if positive is None and len(channels) == 1:
+        focus = int(np.argmax(channels[0]["probability"]))
+    else:
+        focus = classes.index(class_of(classes, positive, model))
     _add_signals(channels, samples, focus, full_bytes)
     names = [channel["name"] for channel in channels]
     facts = model_facts(model or {})
@@ -198,6 +200,7 @@ def _channel(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
 
     posteriors = np.where(usable[:, np.newaxis], weighted_probabilities(evidence), np.nan)
     other = under_other_weights(evidence)
+    calibrated, held = evidence.calibrated_probability, evidence.prediction_set
     return {
         "name": plain_text(name),
         "label": None if evidence.label is None else plain_text(evidence.label),
@@ -208,7 +211,12 @@ def _channel(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
         "n_variates": series.n_variates,
         "preparation": plain_text(series.preparation),
         "probability": evidence.series_probability.tolist(),
-        "doubt": _uncertainty(evidence),
+        "doubt": {
+            "calibrated": None if calibrated is None else calibrated.tolist(),
+            "interval": None if evidence.interval is None else evidence.interval.to_json(),
+            "set": None if held is None else [class_ in held for class_ in evidence.classes],
+            "abstains": evidence.abstains,
+        },
         "uniform": other["uniform"].tolist(),
         "inverse": other["inverse"].tolist(),
         "effective_windows": evidence.effective_windows,
@@ -222,17 +230,6 @@ def _channel(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
         "weights": encoded(over_time(relative, highest)),
         "highest_weight": highest,
         **_windows(evidence, series),
-    }
-
-
-def _uncertainty(evidence: SeriesEvidence) -> dict[str, Any]:
-    """Calibrated score, its interval, and the prediction set."""
-    calibrated, held = evidence.calibrated_probability, evidence.prediction_set
-    return {
-        "calibrated": None if calibrated is None else calibrated.tolist(),
-        "interval": None if evidence.interval is None else evidence.interval.to_json(),
-        "set": None if held is None else [class_ in held for class_ in evidence.classes],
-        "abstains": evidence.abstains,
     }
 
 
@@ -275,23 +272,14 @@ def _windows(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
     }
 
 
-def _focus(
-    classes: Sequence[Any], channels: list[dict[str, Any]], model: Mapping[str, Any] | None, positive: Any
-) -> int:
-    """Which class the page opens with."""
-    if positive is None and len(channels) == 1:
-        return int(np.argmax(channels[0]["probability"]))
-    return classes.index(class_of(classes, positive, model))
-
-
 def _add_signals(
     channels: list[dict[str, Any]], series: Sequence[Series], focus: int, full_bytes: int
 ) -> None:
-    """Envelopes of all channels, and samples as they are as far as there is room."""
+    """Envelopes of all channels, and samples as they are as far as there is room, variate by variate in a span."""
     order = sorted(range(len(channels)), key=lambda place: -channels[place]["probability"][focus])
     wanted = [_wanted(channel, focus) for channel in channels]
     kept = spans_to_keep(wanted, order, full_bytes)
-    for channel, item, spans in zip(channels, series, kept, strict=True):
+    for channel, item, each in zip(channels, series, kept, strict=True):
         steps = QuantisationSteps.of(item.samples)
         size, low, high = envelope(item.samples)
         channel["steps"] = {"middle": steps.middle.tolist(), "step": steps.step.tolist()}
@@ -300,7 +288,11 @@ def _add_signals(
             "low": encoded(steps.numbers(low)),
             "high": encoded(steps.numbers(high)),
         }
-        channel["full"] = _full(item, steps, spans)
+        parts = [steps.numbers(item.samples[:, first:last]).ravel() for first, last in each.spans]
+        channel["full"] = {
+            "spans": [list(span) for span in each.spans],
+            "samples": encoded(np.concatenate([np.zeros(0, dtype=np.int16), *parts])),
+        }
 
 
 def _wanted(channel: Mapping[str, Any], focus: int) -> Wanted:
@@ -321,15 +313,6 @@ def _wanted(channel: Mapping[str, Any], focus: int) -> Wanted:
         [group(row) for row in rows],
         (strongest - around, strongest + around),
     )
-
-
-def _full(series: Series, steps: QuantisationSteps, kept: Kept) -> dict[str, Any]:
-    """The samples of the spans, variate by variate within each span."""
-    parts = [steps.numbers(series.samples[:, first:last]).ravel() for first, last in kept.spans]
-    return {
-        "spans": [list(span) for span in kept.spans],
-        "samples": encoded(np.concatenate([np.zeros(0, dtype=np.int16), *parts])),
-    }
 
 
 def _plain(value: Any) -> Any:
