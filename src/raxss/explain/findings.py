@@ -50,12 +50,8 @@ def strongest_apart(evidence: SeriesEvidence, n: int = N_WINDOWS, class_: Any = 
     """The windows that add most to a class and do not overlap, best first.
 
     At a small stride the windows that add most are shifts of one another, so each window that is taken excludes
-    those that share time with it.
-
-    Returns
-    -------
-    ``rank, window, start_s, end_s, probability, weight, contribution``. The probability is the weighted one:
-    calibrated and smoothed where the model does so.
+    those that share time with it. Columns: ``rank, window, start_s, end_s, probability, weight, contribution``; the
+    probability is the weighted one, calibrated and smoothed where the model does so.
     """
     name, table = evidence.class_named(class_), evidence.columns
     left = np.where(table["weight"] > 0, table[f"contribution_{name}"], -np.inf)

@@ -112,8 +112,8 @@ def weight_without(
     *,
     temperature: float,
     weighting: str = "support",
-    gate: NDArray[np.float64] | None = None,  # (n_windows,)
-    rows: NDArray[np.int64] | slice = slice(None),
+    gate: NDArray[np.float64] | None = None,  # (n_windows,) added to each support, under the gated weightings
+    rows: NDArray[np.int64] | slice = slice(None),  # windows to compute
 ) -> NDArray[np.float64]:  # (n_rows, m)
     r"""The weight each window would have if one of its neighbours were left out of its list. Implements Eq. (4).
 
@@ -125,13 +125,6 @@ def weight_without(
     window that loses its only neighbour becomes lonely (a flat one keeps support 0); if no window has neighbours
     then, all supports are 0. The gate stays. NaN under ``shuffled`` and ``random``, where lists do not make the
     weights.
-
-    Parameters
-    ----------
-    gate
-        Added to each support before the softmax, under the gated weightings.
-    rows
-        Windows to compute; by default all.
 
     Examples
     --------

@@ -226,16 +226,9 @@ class SeriesEvidence:
                 write_parquet(temporary, parts)
 
     def faithfulness(self, model: Any, *, seed: int = 0) -> Any:
-        """Test whether the score of the model rests on this evidence.
+        """Test whether the score of the model rests on this evidence: see `raxss.RAxSSClassifier.faithfulness`.
 
-        Parameters
-        ----------
-        model
-            The fitted `raxss.RAxSSClassifier`, with the settings that it explained with.
-
-        Returns
-        -------
-        `raxss.explain.faithfulness.SeriesFaithfulness`; see `raxss.RAxSSClassifier.faithfulness`.
+        The model is the fitted `raxss.RAxSSClassifier`, with the settings that it explained with.
         """
         if self.series is None:
             raise DataError(
@@ -261,17 +254,11 @@ class SeriesEvidence:
     ) -> Path:
         """Write JSON, Parquet and figures into a folder of their own inside ``folder``; return that folder.
 
-        It is called `safe_name` of the series, and appears whole or not at all.
+        It is called `safe_name` of the series, and appears whole or not at all; ``top`` as in `to_json`.
 
-        Parameters
-        ----------
-        top
-            As in `to_json`.
-        figures
-            False is short for ``formats`` without ``"figures"``.
-        formats
-            Some of ``"json"``, ``"parquet"`` and ``"figures"``. Without ``"json"``, evidence.json has the summary
-            alone, which `load` needs beside the Parquet tables.
+        ``formats`` are some of ``"json"``, ``"parquet"`` and ``"figures"``; ``figures=False`` is short for those
+        without the last. Without ``"json"``, evidence.json has the summary alone, which `load` needs beside the
+        Parquet tables.
         """
         for item in formats:
             one_of("formats", item, FORMATS)

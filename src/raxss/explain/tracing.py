@@ -96,7 +96,7 @@ def trace(
             {} if values is None else {f"{what}_{class_}": values[:, c] for c, class_ in enumerate(classes)}
         )
 
-    gated = {"gate": aggregation.gate, "influence": aggregation.influence}
+    gate = aggregation.gate
     table: dict[str, NDArray[Any]] = {
         "window": np.arange(len(windows), dtype=np.int64),
         "start_s": windows.start_seconds,
@@ -105,7 +105,7 @@ def trace(
         **by_class("uncalibrated", uncalibrated),
         **by_class("smoothed", aggregation.smoothed),
         "support": aggregation.support,
-        **(gated if aggregation.gate is not None else {}),
+        **({} if gate is None else {"gate": gate, "influence": aggregation.influence}),
         "weight": aggregation.weights,
         **by_class("contribution", aggregation.contributions),
         **{name: getattr(retrieval, name) for name in ("flat", "nonfinite", "lonely", "padded")},

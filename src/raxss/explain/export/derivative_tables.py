@@ -120,22 +120,35 @@ def class_columns(what: str, classes: Sequence[Any]) -> list[str]:
 
 def about_channels(findings: RecordingFindings) -> dict[str, Any]:
     """Descriptions of the columns of channels.tsv that BIDS does not define."""
-    ranked = findings.class_
-    columns: dict[str, Any] = {"Description": f"Each channel's probabilities, by raxss {__version__}. {NOTE}"}
-    for class_, column in zip(findings.classes, class_columns("probability", findings.classes), strict=True):
-        columns[column] = {
-            "Description": f"Probability of the class '{class_}': the weighted mean over the channel's windows, "
-            "calibrated where the model calibrates scores of channels; of several stretches the one with the "
-            "highest probability of the class that channels are ranked by.",
-            **A_SHARE,
+    classes, alpha = findings.classes, findings.settings.get("conformal_alpha")
+    held = "a level that the model does not tell" if alpha is None else f"{100 * (1 - alpha):.4g} %"
+    too_short = "n/a where the channel is too short for an interval."
+    no_sets = "n/a where the model has no prediction sets."
+
+    def each(what: str, description: str, **more: Any) -> dict[str, Any]:
+        columns = zip(class_columns(what, classes), classes, strict=True)
+        return {
+            column: {"Description": description.format(f"the class '{class_}'"), **more}
+            for column, class_ in columns
         }
-    columns |= {
-        "rank": {"Description": f"Rank of the channel by its probability of '{ranked}'; 1 is the highest."},
+
+    return {
+        "Description": f"Each channel's probabilities, by raxss {__version__}. {NOTE}",
+        **each(
+            "probability",
+            "Probability of {}: the weighted mean over the channel's windows, calibrated where the model "
+            "calibrates scores of channels; of several stretches the one with the highest probability of the class "
+            "that channels are ranked by.",
+            **A_SHARE,
+        ),
+        "rank": {
+            "Description": f"Rank of the channel by its probability of '{findings.class_}'; 1 is the highest."
+        },
         "predicted": {
             "Description": "Class with the highest probability.",
             "Levels": {
                 cell_text(without_formula(str(label))): f"the class '{label}' of the model"
-                for label in findings.classes
+                for label in classes
             },
         },
         "n_windows": {"Description": "Number of windows that the channel was cut into."},
@@ -143,65 +156,50 @@ def about_channels(findings: RecordingFindings) -> dict[str, Any]:
             "Description": "Effective number of windows, 1 / sum of the squared weights: near n_windows all count "
             "alike, near 1 one decides."
         },
-    }
-    return columns | about_uncertainty(findings)
-
-
-def about_uncertainty(findings: RecordingFindings) -> dict[str, Any]:
-    """Descriptions of the columns of uncertainty."""
-    classes, alpha = findings.classes, findings.settings.get("conformal_alpha")
-    columns: dict[str, Any] = {
         "seen_in_training": {
             "Description": "Whether the model was fitted on this channel, known by its samples, whatever its name. "
             "The score of a channel that the model was fitted on shows what it remembers, not how it does on new "
             "recordings. n/a where the channel was not scored.",
             "Levels": dict(STATES),
-        }
-    }
-
-    def describe(what: str, description: str, **more: Any) -> None:
-        for class_, column in zip(classes, class_columns(what, classes), strict=True):
-            columns[column] = {"Description": description.format(f"the class '{class_}'"), **more}
-
-    describe(
-        "uncalibrated",
-        "What the channel's windows add up to for {}, before calibration. n/a where the model does not calibrate "
-        "scores of channels: its probability is that sum.",
-        **A_SHARE,
-    )
-    ends = "n/a where the channel is too short for an interval."
-    for what, end in (("low", "Lower"), ("high", "Upper")):
-        describe(
-            f"interval_{what}", f"{end} end of the interval of the probability of {{}}. {ends}", **A_SHARE
-        )
-    columns["interval_method"] = {
-        "Description": f"What the interval is. {ends}",
-        "Levels": {
-            BOOTSTRAP: f"the middle {100 * LEVEL:.3g} % of what other draws of stretches of the same channel would "
-            "have said; it tells how much the score depends on which stretches there were, not whether the "
-            "network is right",
-            VENN_ABERS: "two probabilities of which one is calibrated; the farther they are apart, the less is "
-            "known of scores like this one",
+        },
+        **each(
+            "uncalibrated",
+            "What the channel's windows add up to for {}, before calibration. n/a where the model does not "
+            "calibrate scores of channels: its probability is that sum.",
+            **A_SHARE,
+        ),
+        **each(
+            "interval_low", f"Lower end of the interval of the probability of {{}}. {too_short}", **A_SHARE
+        ),
+        **each(
+            "interval_high", f"Upper end of the interval of the probability of {{}}. {too_short}", **A_SHARE
+        ),
+        "interval_method": {
+            "Description": f"What the interval is. {too_short}",
+            "Levels": {
+                BOOTSTRAP: f"the middle {100 * LEVEL:.3g} % of what other draws of stretches of the same channel "
+                "would have said; it tells how much the score depends on which stretches there were, not whether "
+                "the network is right",
+                VENN_ABERS: "two probabilities of which one is calibrated; the farther they are apart, the less is "
+                "known of scores like this one",
+            },
+        },
+        **each(
+            "in_set",
+            "Whether {} is in the channel's prediction set: it cannot be ruled out. Sets hold the true class in "
+            f"{held} of channels or more, if these are like the model's validation part. {no_sets}",
+            Levels={"true": "in the set", "false": "ruled out"},
+        ),
+        "abstains": {
+            "Description": f"Whether the prediction set is no answer: it holds several classes, or none. {no_sets}",
+            "Levels": {"true": "no answer", "false": "the set holds one class alone"},
+        },
+        "warnings": {
+            "Description": "How the channel is unlike what the model has learned from: its rate, length or "
+            "spectrum, or how alike its windows are; and whether its calibration was fitted under other settings. "
+            "n/a where nothing was noticed, which does not say that nothing is unlike."
         },
     }
-    without = "n/a where the model has no prediction sets."
-    held = "a level that the model does not tell" if alpha is None else f"{100 * (1 - alpha):.4g} %"
-    describe(
-        "in_set",
-        "Whether {} is in the channel's prediction set: it cannot be ruled out. Sets hold the true class in "
-        f"{held} of channels or more, if these are like the model's validation part. {without}",
-        Levels={"true": "in the set", "false": "ruled out"},
-    )
-    columns["abstains"] = {
-        "Description": f"Whether the prediction set is no answer: it holds several classes, or none. {without}",
-        "Levels": {"true": "no answer", "false": "the set holds one class alone"},
-    }
-    columns["warnings"] = {
-        "Description": "How the channel is unlike what the model has learned from: its rate, length or spectrum, "
-        "or how alike its windows are; and whether its calibration was fitted under other settings. n/a where "
-        "nothing was noticed, which does not say that nothing is unlike."
-    }
-    return columns
 
 
 def about_events(findings: RecordingFindings) -> dict[str, Any]:

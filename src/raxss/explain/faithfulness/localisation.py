@@ -117,14 +117,8 @@ class Shifted:
 def shift_test(scores: Sequence[Floats], truths: Sequence[Truth], *, step: int = 8) -> Shifted:
     """Compare the area of channels with that under every circular shift of their marks.
 
-    All channels are shifted together, because events of one moment are seen on many of them.
-
-    Parameters
-    ----------
-    scores, truths
-        Of each channel, ``(n_samples,)``, the same number in all.
-    step
-        Samples from one shift to the next.
+    Scores and truths are of each channel, ``(n_samples,)``, the same number in all. They are shifted together, by
+    ``step`` samples at a time, because events of one moment are seen on many channels.
 
     Examples
     --------

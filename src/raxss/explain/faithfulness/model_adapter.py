@@ -368,12 +368,8 @@ def integrated_gradients(
     The path starts at the baseline of deletion: from zeros it would be silent in networks that normalise
     each window, because those do not see its scale.
 
-    Parameters
-    ----------
-    gradient
-        Windows -> gradient of f there, of the same shape.
-    at_once
-        Steps of one pass, ``(at_once * n, n_variates, length)``: f must be a sum over windows.
+    ``gradient``: windows -> gradient of f there, of the same shape. ``at_once``: steps of one pass, ``(at_once * n,
+    n_variates, length)``, for which f must be a sum over windows.
     """
     way = windows - baseline
     total = torch.zeros_like(windows)

@@ -57,14 +57,9 @@ def replaced(
     baseline: Floats,  # (n_variates, n_samples)
     taken: NDArray[np.bool_],  # (n_samples,)
     *,
-    fade: int = 0,
+    fade: int = 0,  # samples, at both ends of what is replaced, over which one turns into the other
 ) -> Series:
     """Replace samples of a series by a baseline; samples that are not finite stay so.
-
-    Parameters
-    ----------
-    fade
-        Samples, at the beginning and end of what is replaced, over which one turns into the other.
 
     Examples
     --------

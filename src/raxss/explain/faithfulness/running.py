@@ -126,20 +126,11 @@ def run_probes(
     about: Mapping[str, Any] | None = None,
     quiet: bool = False,
 ) -> Parts:
-    """Run the probes of a plan, as far as their results are not there yet.
+    """Run the probes of a plan on series that the model was not trained on, as far as results are not there yet.
 
-    Parameters
-    ----------
-    series
-        Series that the model was not trained on.
-    truth
-        Name of a series -> ``(n_samples,)`` where something is known to have happened; for localisation.
-    event_class
-        The class that such events are evidence for; the predicted one of each series otherwise.
-    other
-        The same system trained with another seed, for stability.
-    about
-        More facts about the model.
+    For localisation, ``truth`` has by name of a series the samples ``(n_samples,)`` where something is known to
+    have happened, and ``event_class`` the class that this is evidence for (default: that predicted of each series).
+    ``other`` is the same system trained with another seed, for stability; ``about`` has more facts about the model.
     """
     plan = plan or Plan()
     chosen = drawn(series, plan.n_series, seed=plan.seed)
@@ -286,31 +277,24 @@ class _Probing:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class SeriesFaithfulness:
-    """All probes of one series; intervals and a verdict need many series, `raxss faithfulness`.
-
-    Attributes
-    ----------
-    deletion
-        Curves over the seconds replaced; ``deletion.gain(order, baseline)`` against random orders.
-    windows
-        Fall of the score when one window is replaced.
-    flips
-        Baseline -> the fewest stretches found that change the decision, an upper bound.
-    stability, network, retrieval
-        What small changes, scrambled layers and randomised neighbours do to the evidence, a row each; ``retrieval``
-        is empty where weights do not come from neighbours.
-    """
+    """All probes of one series; intervals and a verdict need many series, `raxss faithfulness`."""
 
     name: str
     predicted: Any
     probability: float
     seconds: float
-    deletion: Deleted
-    windows: pd.DataFrame
-    flips: dict[str, dict[str, Any]]
-    stability: pd.DataFrame
-    network: pd.DataFrame
-    retrieval: pd.DataFrame
+    deletion: (
+        Deleted  # curves over the seconds replaced; `deletion.gain(order, baseline)` against random orders
+    )
+    windows: pd.DataFrame  # fall of the score when one window is replaced
+    flips: dict[
+        str, dict[str, Any]
+    ]  # baseline -> fewest stretches found that change the decision, an upper bound
+    stability: pd.DataFrame  # what small changes do to the evidence, a row each
+    network: pd.DataFrame  # what scrambled layers do to it
+    retrieval: (
+        pd.DataFrame
+    )  # what randomised neighbours do to it; empty where weights do not come from neighbours
 
     def gains(self) -> pd.DataFrame:
         """A row for each order that exists, a column for each baseline: area gained over random orders."""

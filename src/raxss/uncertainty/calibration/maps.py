@@ -58,11 +58,8 @@ class IsotonicCalibration:
     class against all others, and the mapped posteriors of a window are divided by their sum; where all of them
     are 0, each class gets 1 / C. Fitted by scikit-learn's isotonic regression.
 
-    Attributes
-    ----------
-    knots
-        A ``(2, n_knots)`` array for each map: posteriors, which ascend, and what they are mapped to. Between two
-        knots the map is a straight line, beyond the outer ones it is flat.
+    A map has knots ``(2, n_knots)``: posteriors, which ascend, and what they are mapped to. Between two knots it is a
+    straight line, beyond the outer ones it is flat.
 
     Notes
     -----
@@ -141,13 +138,6 @@ class TemperatureCalibration:
     T minimises the mean of -log p_y over the rows it is fitted on, between 0.05 and 20. For two classes this is the
     log-odds divided by T. One number, so it can be fitted on few rows, and the most likely class stays the same.
 
-    Attributes
-    ----------
-    temperature
-        T. Not the tau that makes weights of supports.
-    n_classes
-        C.
-
     Examples
     --------
     Nine of ten are right at a posterior of .99.
@@ -159,7 +149,7 @@ class TemperatureCalibration:
     """
 
     method: ClassVar[str] = "temperature"
-    temperature: float
+    temperature: float  # T; not the tau that makes weights of supports
     n_classes: int
 
     def __post_init__(self) -> None:
@@ -224,17 +214,9 @@ class VennAbersCalibration:
     Two classes have one pair of maps, of the second class. C > 2 classes have a pair each, of the class against
     all others; the single probabilities of a row are divided by their sum, the intervals are left as they are.
 
-    Attributes
-    ----------
-    lower, upper
-        p0 and p1 of each pair as steps ``(2, n_steps)``. p0 is 0 below the first score of ``lower``, and from
-        each on what stands below it; p1 is up to each score of ``upper`` what stands below it, and 1 above the
-        last.
-
-    Notes
-    -----
-    The steps are those of all scores that the map was fitted on, repeated ones left out, so prediction needs
-    neither these nor another fit.
+    The pairs are kept as steps ``(2, n_steps)``, those of all scores that the map was fitted on, repeated ones left
+    out. p0 is 0 below the first score of ``lower``, and from each on what stands below it; p1 is up to each score of
+    ``upper`` what stands below it, and 1 above the last.
 
     Examples
     --------

@@ -158,13 +158,9 @@ def plain_text(value: Any, longest: int = LONGEST_TEXT) -> str:
 
 
 def electrodes(names: Sequence[str]) -> list[dict[str, Any]]:
-    """Electrodes in the order in which they first appear, each with its contacts by number.
+    """Electrodes in the order in which they first appear: name, kind, pairs of contact number and channel position.
 
     Empty where no electrode has two contacts, or most names cannot be read so.
-
-    Returns
-    -------
-    For each ``name``, ``kind`` ("shaft" or "grid") and ``contacts``: pairs of number and channel position.
     """
     found: dict[str, list[tuple[int, int]]] = {}
     for place, name in enumerate(names):

@@ -61,17 +61,10 @@ class Report:
     """One recording as a page; made by `RAxSSClassifier.report`, or from evidence by `report_of`.
 
     Shows itself in Jupyter, in a frame of its own.
-
-    Attributes
-    ----------
-    contents
-        All its data, made by `raxss.explain.report_of`.
-    lacking
-        Names of data that it does not have because an earlier version wrote it.
     """
 
-    contents: dict[str, Any]
-    lacking: tuple[str, ...] = ()
+    contents: dict[str, Any]  # all its data
+    lacking: tuple[str, ...] = ()  # names of data that it does not have because an earlier version wrote it
 
     def save(self, path: Path | str, *, overwrite: bool = False) -> Path:
         """Write the page; it appears whole or not at all."""
