@@ -191,7 +191,7 @@ def _figures(
 def _ranking_figures(
     truth: NDArray[np.bool_], probability: NDArray[Any], weights: Floats
 ) -> tuple[Floats, Floats]:
-    """AUC, the share of pairs in which the true one has the higher probability (ties half), and average precision."""
+    """AUC, the share of pairs in which the true one is more probable (ties count half), and average precision."""
     # Series are counted by probability, from the lowest, so that equal ones are one step.
     order = np.argsort(probability, kind="stable")
     last = np.flatnonzero(np.append(np.diff(probability[order]) > 0, True))  # of the equal ones

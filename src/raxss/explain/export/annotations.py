@@ -27,7 +27,7 @@ def mne_annotations(
 ) -> Any:
     """The strongest windows as ``mne.Annotations``, such as ``raxss/soz p=0.93 rank 1``.
 
-    A mark in brackets follows where the model was fitted on the channel. Without ``raw`` they have no ``orig_time``:
+    A mark in brackets follows where the model was fitted on the channel. Without ``raw`` there is no ``orig_time``:
     onsets count from the first sample of the recording, as ``raw.set_annotations`` takes them. A series of several
     variates marks all channels.
 

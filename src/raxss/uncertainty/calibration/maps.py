@@ -58,8 +58,8 @@ class IsotonicCalibration:
     class against all others, and the mapped posteriors of a window are divided by their sum; where all of them
     are 0, each class gets 1 / C. Fitted by scikit-learn's isotonic regression.
 
-    A map has knots ``(2, n_knots)``: posteriors, which ascend, and what they are mapped to. Between two knots it is a
-    straight line, beyond the outer ones it is flat.
+    A map has knots ``(2, n_knots)``: posteriors, which ascend, and what they are mapped to. Between two knots it is
+    a straight line, beyond the outer ones it is flat.
 
     Notes
     -----
@@ -215,8 +215,8 @@ class VennAbersCalibration:
     all others; the single probabilities of a row are divided by their sum, the intervals are left as they are.
 
     The pairs are kept as steps ``(2, n_steps)``, those of all scores that the map was fitted on, repeated ones left
-    out. p0 is 0 below the first score of ``lower``, and from each on what stands below it; p1 is up to each score of
-    ``upper`` what stands below it, and 1 above the last.
+    out. p0 is 0 below the first score of ``lower``, and from each on what stands below it; p1 is up to each score
+    of ``upper`` what stands below it, and 1 above the last.
 
     Examples
     --------
