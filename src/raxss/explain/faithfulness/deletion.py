@@ -1,8 +1,5 @@
 """Deletion and insertion curves: scores while stretches are replaced in the order that evidence gives them.
 
-    ModelAdapter, Series -> an order of its stretches by each rule -> stretches replaced one after the other
-        -> windows, retrieval and score recomputed -> curves over the seconds removed -> areas
-
 Deletion starts from the signal and takes the first of an order away first; insertion starts from the baseline and
 puts them back. The score is that of the class that was predicted. The less area under deletion and the more under
 insertion, the better an order; orders are judged by their distance from random ones.

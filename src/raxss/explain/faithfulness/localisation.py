@@ -1,9 +1,5 @@
 """Localisation: evidence against known events in time, with baselines.
 
-    WindowAttribution, events in samples -> truth (n_samples,) -> average precision, and by chance
-    scores of samples, truth of every channel -> mean area, and the share of circular shifts that do as well
-    Series -> band power, line length: scores of a plain detector
-
 Contributions to a class count, spread over samples, so that evidence may be no finer than its windows and still
 count. Chance is the mean area with the events moved in time: smooth evidence lies on events by luck more often
 than samples in a random order do. Windows that know the marks show what windows of this length can reach.

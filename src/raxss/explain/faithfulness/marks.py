@@ -1,8 +1,5 @@
 """Readers of marked events: which samples of which channel lie in one.
 
-    table of events (.tsv) -> Mark: onset, duration, channel, kind
-    marks, series          -> truth by name of series (n_samples,)
-
 Two forms are read: a column with the channel (``channels``, ``channel``, ``name``; BIDS derivatives), or the
 channel behind the kind of event in ``trial_type`` or ``label`` (``ripple_AHR3-4``, as in OpenNeuro ds003498).
 Marks are often about differences of contacts; `as_marked` makes these from single contacts.

@@ -1,8 +1,5 @@
 """Perturbation of signals: stretches replaced by a baseline, a phase-randomised surrogate or the mean.
 
-    samples (n_variates, n_samples) -> a baseline of the same shape: `surrogate`, `mean_of`
-    samples, baseline, which stretches -> samples with those replaced, faded in and out
-
 No model has seen zeros or missing samples. A surrogate has the spectrum of the series but none of its shapes; the
 mean is silence. Both are used, because neither is neutral: a model that reads spectra does not notice the first,
 and the second is itself an event.

@@ -1,9 +1,5 @@
 """Signals of a report: envelopes, strips over time, and the spans that are kept sample by sample.
 
-    samples (n_variates, n_samples) -> envelope: lowest and highest value of 2,000 stretches, as int16
-    windows, values of each         -> columns: mean of the windows over each of 2,000 moments, as uint8
-    evidence windows, a budget      -> spans that are kept sample by sample, as int16
-
 A night of 128 channels does not fit into a file that opens at once. The windows behind a score are kept as they
 are; the rest as an envelope that is labelled so.
 """
