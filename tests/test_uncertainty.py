@@ -106,19 +106,15 @@ def test_evidence_keeps_which_of_its_warnings_are_notes_about_the_series(plain, 
     assert plain.explain(series[0]).notes == ()
 
 
-def test_a_map_under_changed_weights_is_warned_of(by_series, series):
-    model = copy.deepcopy(by_series).set_params(weighting="uniform")
-    evidence = model.explain(series[0])
-    assert any("fitted under other settings" in note for note in evidence.warnings)
-    assert evidence.prediction_set is None
-    assert not any("fitted under other settings" in note for note in by_series.explain(series[0]).warnings)
-
-
-def test_other_weights_from_one_pass_are_calibrated_by_series_too(by_series, series):
+def test_other_weights_are_calibrated_by_series_too_with_a_warning(by_series, series):
     own, uniform = weighed(by_series, series[:4], ["support", "uniform"])
     assert_allclose(own, by_series.predict_proba(series[:4]), atol=1e-12)
     other = copy.deepcopy(by_series).set_params(weighting="uniform")
     assert_allclose(uniform, other.predict_proba(series[:4]), atol=1e-12)
+    for model, is_warned in ((other, True), (by_series, False)):
+        evidence = model.explain(series[0])
+        assert any("fitted under other settings" in note for note in evidence.warnings) == is_warned
+        assert (evidence.prediction_set is None) == is_warned
 
 
 def test_the_level_cannot_be_changed_after_fitting(by_series, series):
