@@ -12,8 +12,8 @@ from pages import traced
 from raxss.data.series import Series
 from raxss.errors import ConfigError, DataError
 from raxss.explain import SeriesEvidence, trace
+from raxss.explain.evidence import largest
 from raxss.explain.neighbour_lists import weight_without
-from raxss.explain.series_evidence import largest
 from raxss.method.aggregation import aggregate
 from raxss.method.retrieval import retrieve
 from raxss.method.windows import windows_of

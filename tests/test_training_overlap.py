@@ -32,9 +32,9 @@ from raxss.data.training_overlap import (
 )
 from raxss.errors import DataError, ModelError, RAxSSError
 from raxss.explain import Report, SeriesEvidence, mne_annotations
+from raxss.explain.evidence import safe_name
 from raxss.explain.export.report import page as page_module
 from raxss.explain.export.report.verifying import verify_report
-from raxss.explain.series_evidence import safe_name
 from test_derivatives import errors_of
 
 NAMES = [f"A{number}" for number in range(1, 11)]

@@ -4,12 +4,13 @@ tracing.py makes the evidence of a prediction, series_evidence.py holds it, figu
 the channels of a recording. export/ writes reports (report/), tables, MNE annotations and BIDS derivatives.
 """
 
+from raxss.explain.evidence import safe_name
 from raxss.explain.export.annotations import mne_annotations
 from raxss.explain.export.report import report_of
 from raxss.explain.export.report.page import Report
 from raxss.explain.export.tables import write_tables
 from raxss.explain.figures import plot_contributions, plot_overlay
-from raxss.explain.series_evidence import SeriesEvidence, safe_name
+from raxss.explain.series_evidence import SeriesEvidence
 from raxss.explain.tracing import trace
 
 __all__ = [

@@ -26,7 +26,7 @@ from raxss.data.series import Series
 from raxss.data.training_overlap import MARKED, MARKS
 from raxss.errors import DataError
 from raxss.explain.escape import plain
-from raxss.explain.series_evidence import NOTE, SeriesEvidence, percent
+from raxss.explain.evidence import NOTE, Evidence, percent
 
 INK, FAINT, GAP, STEP = "#1a1a1a", "#6b6b6b", "#d9d9d9", "#31688e"
 HEAT = colormaps["cividis"].with_extremes(bad=GAP)
@@ -37,7 +37,7 @@ N_COLUMNS = 1200  # of the strips: more than a printed page resolves
 
 
 def plot_overlay(
-    evidence: SeriesEvidence,
+    evidence: Evidence,
     *,
     window: int | None = None,
     n_support: int = 5,
@@ -127,7 +127,7 @@ def plot_overlay(
 
 
 def plot_contributions(
-    evidence: SeriesEvidence, *, ax: Axes | None = None, n: int = 15, class_: Any = None
+    evidence: Evidence, *, ax: Axes | None = None, n: int = 15, class_: Any = None
 ) -> Axes:
     """Show how the windows add up to the score, as a staircase: all others, then the strongest, the sum.
 
@@ -321,7 +321,7 @@ def _draw_lanes(ax: Axes, series: Series, query: pd.Series[Any], neighbors: list
 
 
 def _draw_strips(
-    strip: Axes, weights: Axes, bar: Axes, evidence: SeriesEvidence, series: Series, class_: Any
+    strip: Axes, weights: Axes, bar: Axes, evidence: Evidence, series: Series, class_: Any
 ) -> None:
     """Heat strip of the class probability, and the weight, over time."""
     table = evidence.windows
@@ -366,7 +366,7 @@ def _draw_match(
     series: Series,
     query: pd.Series[Any],
     neighbors: list[tuple[Any, Any]],
-    evidence: SeriesEvidence,
+    evidence: Evidence,
     max_points: int,
 ) -> None:
     """The window with its neighbours laid over it, each variate of each scaled by itself."""
@@ -406,9 +406,7 @@ def _draw_match(
     ax.spines[["top", "right", "left"]].set_visible(False)
 
 
-def _write_headings(
-    figure: Figure, evidence: SeriesEvidence, class_: Any, width: float, height: float
-) -> None:
+def _write_headings(figure: Figure, evidence: Evidence, class_: Any, width: float, height: float) -> None:
     """Title, key numbers, and the note about research use."""
     name = evidence.class_named(class_)
     predicted, probability = plain(evidence.predicted, 14), f"{evidence.probability_of(class_):.3f}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from raxss.data.series import Series
 from raxss.errors import ConfigError, did_you_mean
-from raxss.explain.series_evidence import SeriesEvidence
+from raxss.explain.evidence import Evidence
 from raxss.method.aggregation import aggregate
 from raxss.method.weighting.protocol import weighting_named
 from raxss.method.weighting.support import UNIFORM
@@ -46,7 +46,7 @@ MODEL_FIELDS = (  # of config.json in a model folder, that may be published
 TRAINING_FIELDS = ("n_series", "n_validation", "n_groups", "classes", "rates", "n_samples", "split")
 
 
-def strongest_apart(evidence: SeriesEvidence, n: int = N_WINDOWS, class_: Any = None) -> pd.DataFrame:
+def strongest_apart(evidence: Evidence, n: int = N_WINDOWS, class_: Any = None) -> pd.DataFrame:
     """The windows that add most to a class and do not overlap, best first.
 
     At a small stride the windows that add most are shifts of one another, so each window that is taken excludes
@@ -73,14 +73,14 @@ def strongest_apart(evidence: SeriesEvidence, n: int = N_WINDOWS, class_: Any = 
     )
 
 
-def weighted_probabilities(evidence: SeriesEvidence) -> NDArray[np.float64]:
+def weighted_probabilities(evidence: Evidence) -> NDArray[np.float64]:
     """``(n_windows, C)`` posteriors as they are weighted: smoothed where the model smooths them."""
     table = evidence.columns
     kind = "smoothed" if f"smoothed_{evidence.predicted}" in table else "posterior"
     return np.stack([table[f"{kind}_{class_}"] for class_ in evidence.classes], axis=1)
 
 
-def under_other_weights(evidence: SeriesEvidence) -> dict[str, NDArray[np.float64]]:
+def under_other_weights(evidence: Evidence) -> dict[str, NDArray[np.float64]]:
     """Series probabilities of the same windows under uniform and under inverted weights: ``(C,)`` each.
 
     If they do not change under inverted weights, the weights explain nothing. Inverted is the weighting that the
@@ -106,7 +106,7 @@ def under_other_weights(evidence: SeriesEvidence) -> dict[str, NDArray[np.float6
 class ChannelFindings:
     """One channel: its score and its strongest windows."""
 
-    evidence: SeriesEvidence  # without windows, neighbours and samples
+    evidence: Evidence  # without windows, neighbours and samples
     channel: str  # "" for a series of several channels
     n_windows: int
     windows: pd.DataFrame  # of `strongest_apart` for the predicted class
@@ -122,7 +122,7 @@ class RecordingFindings:
     settings: dict[str, Any]  # of the evidence of the first channel; all have the same model
     channels: list[ChannelFindings] = field(default_factory=list)  # in the order of the recording
 
-    def add(self, evidence: SeriesEvidence) -> None:
+    def add(self, evidence: Evidence) -> None:
         """Add one more channel."""
         origin = {} if evidence.series is None else evidence.series.origin
         self.channels.append(
@@ -140,16 +140,17 @@ class RecordingFindings:
         return sorted(self.channels, key=lambda item: -float(item.evidence.probability[place]))
 
 
+AnyEvidence = TypeVar("AnyEvidence", bound=Evidence)
 WhenDone = Callable[[RecordingFindings], None]
 
 
 def watched(
-    evidence: Iterable[SeriesEvidence],
+    evidence: Iterable[AnyEvidence],
     when_done: WhenDone | None,
     *,
     class_: Any = None,
     model: Mapping[str, Any] | None = None,
-) -> Iterator[SeriesEvidence]:
+) -> Iterator[AnyEvidence]:
     """Pass evidence on, and call ``when_done`` with the findings of each recording after its last channel."""
     if when_done is None:
         yield from evidence

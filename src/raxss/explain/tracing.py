@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from raxss.data.series import Series
 from raxss.data.training_overlap import UNKNOWN
 from raxss.errors import ConfigError
+from raxss.explain.evidence import percent
 from raxss.explain.neighbour_lists import NeighborLists
-from raxss.explain.series_evidence import SeriesEvidence, percent
+from raxss.explain.series_evidence import SeriesEvidence
 from raxss.method.aggregation import Aggregation
 from raxss.method.inference import Prediction
 from raxss.method.retrieval.search import Retrieval

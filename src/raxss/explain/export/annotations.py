@@ -14,12 +14,12 @@ from raxss.data.names import match_channels
 from raxss.data.training_overlap import MARKED, MARKS
 from raxss.errors import DataError, MissingExtraError, display_name, join_names
 from raxss.explain.escape import plain
+from raxss.explain.evidence import Evidence
 from raxss.explain.findings import N_WINDOWS, strongest_apart
-from raxss.explain.series_evidence import SeriesEvidence
 
 
 def mne_annotations(
-    evidence: SeriesEvidence | Iterable[SeriesEvidence],
+    evidence: Evidence | Iterable[Evidence],
     *,
     n_windows: int = N_WINDOWS,
     class_: Any = None,
@@ -67,7 +67,7 @@ def mne_annotations(
             "annotations for MNE need the package mne, which is not installed. Install it with: pip install "
             "'raxss[bids]'"
         ) from error
-    several = [evidence] if isinstance(evidence, SeriesEvidence) else list(evidence)
+    several = [evidence] if isinstance(evidence, Evidence) else list(evidence)
     date = None if raw is None else raw.info["meas_date"]
     start = 0.0 if date is None else raw.first_time  # MNE counts from the date, before the first sample
     onsets, durations, descriptions, channels = [], [], [], []
@@ -82,7 +82,7 @@ def mne_annotations(
     return Annotations(onsets, durations, descriptions, orig_time=date, ch_names=channels or None)
 
 
-def _channels(evidence: Sequence[SeriesEvidence], raw: Any) -> list[tuple[str, ...]]:
+def _channels(evidence: Sequence[Evidence], raw: Any) -> list[tuple[str, ...]]:
     """Channel of each series as ``raw`` spells it; an empty tuple, which MNE reads as all, for several channels."""
     own = ["" if item.series is None else item.series.origin.get("channel", "") for item in evidence]
     if raw is None:

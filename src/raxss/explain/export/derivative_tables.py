@@ -15,8 +15,8 @@ from typing import Any
 from raxss._core.atomic import json_ready, without_formula
 from raxss._core.version import __version__
 from raxss.data.training_overlap import STATES
+from raxss.explain.evidence import NOTE
 from raxss.explain.findings import N_WINDOWS, ChannelFindings, RecordingFindings
-from raxss.explain.series_evidence import NOTE
 from raxss.uncertainty.bootstrap import BOOTSTRAP, LEVEL, VENN_ABERS
 
 # Columns of channels.tsv that are copied, and what a cell may be. Descriptions, references and columns of

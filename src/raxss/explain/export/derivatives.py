@@ -25,6 +25,7 @@ from raxss._core.version import __version__
 from raxss.data.bids_tree import BidsRun, Tree, is_bids_root, open_tree, runs_of, sidecar
 from raxss.data.formats.opening import files_of
 from raxss.errors import ConfigError, OutputError, RecordingError, display_name, join_names
+from raxss.explain.evidence import NOTE
 from raxss.explain.export.derivative_tables import (
     about_channels,
     about_events,
@@ -34,7 +35,6 @@ from raxss.explain.export.derivative_tables import (
     tsv_text,
 )
 from raxss.explain.findings import RecordingFindings, class_of
-from raxss.explain.series_evidence import NOTE
 
 BIDS_VERSION = "1.10.0"
 DESCRIPTION, README, IGNORE = "dataset_description.json", "README.md", ".bidsignore"

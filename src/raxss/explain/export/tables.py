@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 
 from raxss._core.atomic import json_ready, whole_folder
 from raxss.errors import DataError
+from raxss.explain.evidence import FORMAT, NOTE, Evidence
 from raxss.explain.neighbour_lists import Columns
-from raxss.explain.series_evidence import FORMAT, NOTE, SeriesEvidence
 
 #: A dictionary of doubles takes longer than writing them; only names repeat.
 HOW_TO_WRITE: Mapping[str, Any] = {"compression": "zstd", "use_dictionary": ["series"]}
@@ -29,7 +29,7 @@ WINDOWS_WAITING = 2**15  # to be written while the next series is computed; a lo
 
 
 def write_tables(
-    evidence: Iterable[SeriesEvidence], folder: Path | str, *, top: int | None = 50, overwrite: bool = False
+    evidence: Iterable[Evidence], folder: Path | str, *, top: int | None = 50, overwrite: bool = False
 ) -> int:
     """Write the evidence of many series into one folder: ``windows``, ``neighbors``, ``summary.parquet``.
 
@@ -142,7 +142,7 @@ class _File:
             self._writer.close()
 
 
-def _summary_row(evidence: SeriesEvidence) -> dict[str, Any]:
+def _summary_row(evidence: Evidence) -> dict[str, Any]:
     chances = zip(evidence.classes, evidence.probability, strict=True)
     return {
         "series": _text(evidence.name),
@@ -161,7 +161,7 @@ def _summary_row(evidence: SeriesEvidence) -> dict[str, Any]:
     }
 
 
-def _uncertainty_columns(evidence: SeriesEvidence) -> dict[str, Any]:
+def _uncertainty_columns(evidence: Evidence) -> dict[str, Any]:
     """As ``raxss predict`` has them: seen in training, the sum where it was calibrated, the interval, the set."""
     columns: dict[str, Any] = {"seen_in_training": evidence.seen_in_training}
     if evidence.calibrated_probability is not None:

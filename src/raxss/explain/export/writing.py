@@ -17,9 +17,10 @@ from typing import Any
 from raxss._core.atomic import whole_folder
 from raxss.data.series import Series
 from raxss.errors import DataError, display_name
+from raxss.explain.evidence import safe_name
 from raxss.explain.export.report import report_of
 from raxss.explain.findings import WhenDone, watched
-from raxss.explain.series_evidence import FORMATS, SeriesEvidence, safe_name
+from raxss.explain.series_evidence import FORMATS, SeriesEvidence
 
 
 def write_recordings(

@@ -26,6 +26,7 @@ from raxss._core.progress import progress_bar
 from raxss._core.store import computed_once
 from raxss.data.series import Series
 from raxss.errors import ConfigError, one_of
+from raxss.explain.evidence import safe_name
 from raxss.explain.faithfulness.counterfactual import replaced_windows, smallest_flips
 from raxss.explain.faithfulness.deletion import (
     CONTRIBUTION,
@@ -47,7 +48,6 @@ from raxss.explain.faithfulness.randomisation import (
     randomised_retrieval,
 )
 from raxss.explain.faithfulness.stability import changed_a_little
-from raxss.explain.series_evidence import safe_name
 
 REVISION = 2  # raised where the same settings came to mean other numbers
 DELETION, COUNTERFACTUAL, STABILITY, LOCALISATION = OF_A_SERIES = (

@@ -21,6 +21,7 @@ from raxss.data.names import loosest
 from raxss.data.series import Series
 from raxss.data.training_overlap import summary_of
 from raxss.errors import DataError
+from raxss.explain.evidence import Evidence
 from raxss.explain.export.report.page import FORMAT, Report
 from raxss.explain.export.report.signals import (
     FULL_BYTES,
@@ -40,7 +41,6 @@ from raxss.explain.findings import (
     under_other_weights,
     weighted_probabilities,
 )
-from raxss.explain.series_evidence import SeriesEvidence
 
 N_TOP = 12  # windows of a channel and class that are shown with their neighbours
 LONGEST_TEXT = 300
@@ -53,7 +53,7 @@ A_ROW = 8  # contacts of a grid that are drawn side by side: names do not tell i
 
 
 def report_of(
-    evidence: SeriesEvidence | Iterable[SeriesEvidence],
+    evidence: Evidence | Iterable[Evidence],
     *,
     name: str | None = None,
     model: Mapping[str, Any] | None = None,
@@ -90,7 +90,7 @@ def report_of(
     samples: list[Series] = []
     classes: tuple[Any, ...] = ()
     settings: dict[str, Any] = {}
-    for item in [evidence] if isinstance(evidence, SeriesEvidence) else evidence:
+    for item in [evidence] if isinstance(evidence, Evidence) else evidence:
         if item.series is None:
             raise DataError(
                 f"the evidence of {item.name!r} was loaded without its samples, which a report shows. Pass them: "
@@ -180,7 +180,7 @@ def electrodes(names: Sequence[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _channel(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
+def _channel(evidence: Evidence, series: Series) -> dict[str, Any]:
     """The numbers of one series: its score, also under other weights, and its windows."""
     table = evidence.columns
     recording = recording_of(series)
@@ -229,7 +229,7 @@ def _channel(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
     }
 
 
-def _windows(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
+def _windows(evidence: Evidence, series: Series) -> dict[str, Any]:
     """The windows that add most to each class, by time, and the neighbours of each."""
     columns, classes = evidence.columns, evidence.classes
     tops = [evidence.top_windows(N_TOP, class_)["window"].to_numpy() for class_ in classes]
