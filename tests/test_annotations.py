@@ -100,11 +100,7 @@ def test_marks_can_be_added_to_those_that_a_recording_has(date, first_sample):
 def test_a_series_of_no_single_channel_marks_all():
     evidence = explained(1)
     assert set(mne_annotations(evidence).ch_names) == {()}
-    assert (
-        evidence.to_mne_annotations(n_windows=2, class_="soz")
-        .description.tolist()[1]
-        .startswith("raxss/soz p=")
-    )
+    assert mne_annotations(evidence, n_windows=2, class_="soz").description[1].startswith("raxss/soz p=")
 
 
 def test_hostile_class_names_are_escaped():

@@ -27,12 +27,7 @@ from raxss.estimator.batch import FromPlan
 from raxss.estimator.persistence import describe_model
 from raxss.explain import Report
 from raxss.explain.export import derivatives as module
-from raxss.explain.export.derivative_tables import (
-    about_channels,
-    channel_rows,
-    class_columns,
-    uncertainty_cells,
-)
+from raxss.explain.export.derivative_tables import about_channels, channel_rows, class_columns
 from raxss.explain.export.derivatives import find_source, open_derivatives
 from raxss.explain.findings import watched
 from test_findings import channels_of, explained
@@ -120,16 +115,6 @@ def test_the_validator_finds_no_error(written):
     assert errors_of(written) == []
 
 
-def test_an_undescribed_column_would_be_found(written, tmp_path):
-    """So that the test above can fail."""
-    copy = shutil.copytree(written, tmp_path / "copy")
-    for file in copy.rglob("*_channels.json"):
-        columns = json.loads(file.read_text())
-        del columns["rank"]
-        file.write_text(json.dumps(columns))
-    assert {error["code"] for error in errors_of(copy)} == {"TSV_ADDITIONAL_COLUMNS_MUST_DEFINE"}
-
-
 def test_every_channel_has_the_probability_that_the_model_predicts(written, truth, classifier):
     series = read_bids(truth.root, only_labelled=False)
     predicted = dict(zip(series.names, classifier.predict_proba(series), strict=True))
@@ -209,15 +194,13 @@ def test_uncertainty_that_a_model_does_not_have_is_not_available(written):
         assert inside.all()
 
 
-def test_every_column_of_uncertainty_is_described_also_where_nothing_is_known():
-    classes = ["cutoff", "soz"]
-    cells = uncertainty_cells(classes, None)
-    assert set(cells.values()) == {None}
-    found = findings_of([explained(1, classes=tuple(classes))])
-    (row,) = channel_rows(None, found, "ECOG")
-    assert set(cells) <= set(row)
-    assert set(cells) <= set(about_channels(found))
-    assert [f"{name}_cutoff" in cells for name in UNCERTAINTY] == [True] * 4
+def test_every_column_is_described_and_there_also_where_nothing_is_known():
+    found = findings_of([explained(1, classes=("cutoff", "soz"), origin={"channel": "C0"})])
+    row, unscored = channel_rows([{"name": "C0"}, {"name": "C1"}], found, "ECOG")
+    own = set(row) - {"name", "type", "units", "low_cutoff", "high_cutoff"}
+    assert {f"{name}_cutoff" for name in UNCERTAINTY} | {"abstains", "warnings"} <= own
+    assert own <= set(about_channels(found))
+    assert {unscored[name] for name in own} == {None}
     assert row["low_cutoff"] == ""  # BIDS's own, and no class's
     assert row["interval_method"] is None
 
@@ -284,17 +267,6 @@ def test_recordings_are_added_and_what_is_there_is_left_alone(truth, model, writ
     assert {name: text for name, text in contents(root).items() if name.startswith("sub-")} == as_at_once
     left = [file.name for file in root.iterdir() if file.name.startswith(".")]
     assert left == [".bidsignore"]
-
-
-def test_with_out_both_are_written(truth, model, tmp_path):
-    file = next(truth.root.rglob("*run-01_ieeg.vhdr"))
-    printed = derive(model, file, tmp_path / "dv", "--out", tmp_path / "why", "--format", "json")
-    assert "The evidence for 8 series is in" in printed
-    assert "The derivatives of 1 recording are in" in printed
-    folder = tmp_path / "why" / file.stem.removesuffix("_ieeg")
-    assert len(list(folder.glob("*/evidence.json"))) == 8
-    assert not [item.name for item in folder.iterdir() if item.is_file()]
-    assert errors_of(tmp_path / "dv") == []
 
 
 @pytest.mark.parametrize("positive", [None, "other"])
@@ -526,7 +498,7 @@ def test_of_several_stretches_the_highest_counts():
     assert row["probability_soz"] == max(float(stretch.series_probability[1]) for stretch in stretches)
 
 
-def test_channels_that_share_a_name_keep_their_order_or_have_nothing():
+def test_channels_that_share_a_name_keep_their_order_and_free_text_is_not_copied():
     twins = [
         explained(seed, name=f"a:C0@{seed}", origin={"recording": "a", "channel": "C0"}) for seed in (1, 2)
     ]
@@ -539,14 +511,15 @@ def test_channels_that_share_a_name_keep_their_order_or_have_nothing():
     assert found == [twins[0].series_probability[1], None, twins[1].series_probability[1]]
     short = channel_rows(source[:1], findings_of(twins), "ECOG")
     assert short[0]["rank"] is None  # two were scored, and one row cannot say which
-
-
-def test_only_cells_that_cannot_name_somebody_are_copied():
-    source = [
-        {"name": "C0", "type": "Ann Lee", "units": "uV of Ann", "low_cutoff": "1951-05-02", "status": "ann"}
-    ]
-    (row,) = channel_rows(source, findings_of(channels_of("a", 1)), "ECOG")
-    assert [row[name] for name in ("type", "units", "low_cutoff", "status")] == [""] * 4
+    person = {
+        "name": "C0",
+        "type": "Ann Lee",
+        "units": "uV of Ann",
+        "low_cutoff": "1951-05-02",
+        "status": "ann",
+    }
+    (row,) = channel_rows([person], findings_of(channels_of("a", 1)), "ECOG")
+    assert [row[name] for name in ("type", "units", "low_cutoff", "status")] == [""] * 4  # may name somebody
 
 
 def test_hostile_class_names_give_a_valid_dataset(truth, tmp_path):

@@ -62,18 +62,6 @@ def test_losing_the_last_list_of_a_series_makes_all_weights_equal():
     assert weights[0, 0] == pytest.approx(1 / 3)
 
 
-def test_a_neighbor_better_than_the_others_adds_weight_and_a_worse_one_takes_some():
-    board = explain(noise(), n_neighbors=4, exclusion=10).leaderboard(3)
-    assert board["weight_change"].iloc[0] > 0 > board["weight_change"].iloc[-1]
-    turned = explain(noise(), n_neighbors=4, exclusion=10, weighting="inverse").leaderboard(3)
-    assert turned["weight_change"].iloc[0] < 0 < turned["weight_change"].iloc[-1]
-
-
-def test_under_uniform_weights_no_neighbor_matters():
-    evidence = explain(noise(), weighting="uniform")
-    assert_allclose(evidence.neighbors["weight_change"], 0, atol=1e-15)
-
-
 def test_the_tables_say_what_retrieval_and_aggregation_found():
     series = noise(label="yes", start_seconds=100.0)
     retrieval = retrieve(series.samples, window_length=20, stride=5, n_neighbors=3)
@@ -122,11 +110,6 @@ def test_top_windows_are_ordered_by_contribution_and_ties_by_time():
         evidence.top_windows(1, class_="x")
 
 
-def test_a_window_that_is_not_there_is_named():
-    with pytest.raises(DataError, match=r"'noise' has no window 77; its windows are 0 to 76"):
-        explain(noise()).leaderboard(77)
-
-
 def test_parts_of_different_windows_are_refused():
     series = noise()
     retrieval = retrieve(series.samples, window_length=20, stride=5)
@@ -142,6 +125,9 @@ def test_parts_of_different_windows_are_refused():
     changed = aggregate(np.full((77, 2), 0.5), -retrieval.support)
     with pytest.raises(ConfigError, match="'noise' was aggregated with other supports"):
         trace(series, windows, retrieval, changed, classes=[0, 1])
+    given = {"temperature": 9.0, "preset": "paper"}  # what was used is not replaced by what is given
+    settings = trace(series, windows, retrieval, prediction, classes=[0, 1], settings=given).settings
+    assert (settings["temperature"], settings["preset"]) == (prediction.temperature, "paper")
 
 
 # Warnings: each where it belongs, and only there.
@@ -172,26 +158,21 @@ def test_overlapping_lists_give_a_warning():
     assert not any("overlap" in warning for warning in some.warnings)
 
 
-def test_flat_windows_are_counted():
+def test_flat_windows_and_those_that_touch_gaps_are_counted():
     samples = noise().samples.copy()
     samples[0, 100:160] = 3.0
-    evidence = explain(Series(samples), exclusion=20, n_neighbors=3)
-    assert evidence.windows["flat"].sum() == 9
-    assert [warning for warning in evidence.warnings if "flat" in warning] == [
-        "9 of 77 windows are flat: similarity 0 to all, support 0, posterior kept."
-    ]
-
-
-def test_windows_that_touch_gaps_are_counted_and_weigh_nothing():
-    samples = noise().samples.copy()
     samples[0, 200] = np.nan
     evidence = explain(Series(samples), exclusion=20, n_neighbors=3)
+    assert evidence.windows["flat"].sum() == 9
     assert evidence.windows.loc[evidence.windows["nonfinite"], "weight"].eq(0).all()
-    assert [warning for warning in evidence.warnings if "not finite" in warning] == [
-        "4 of 77 windows touch samples that are not finite; their weight is 0 and they are no one's neighbour."
+    assert evidence.warnings[:2] == [
+        "4 of 77 windows touch samples that are not finite; their weight is 0 and they are no one's neighbour.",
+        "9 of 77 windows are flat: similarity 0 to all, support 0, posterior kept.",
     ]
     assert evidence.effective_share == pytest.approx(evidence.effective_windows / 73)
     assert evidence.leaderboard(int(evidence.windows["nonfinite"].idxmax())).empty
+    with pytest.raises(DataError, match=r"'noise' has no window 77; its windows are 0 to 76"):
+        explain(noise()).leaderboard(77)
 
 
 def test_a_padded_series_has_one_window_and_a_warning():
@@ -231,11 +212,8 @@ def test_controls_are_named_and_random_ones_have_no_weight_without(weighting):
     if weighting != "inverse":
         assert "do not explain" in warning
         assert evidence.neighbors[["weight_without", "weight_change"]].isna().all(axis=None)
-
-
-def test_uniform_weighting_is_named_as_a_setting_not_as_a_surprise():
-    evidence = explain(noise(), exclusion=20, n_neighbors=3, weighting="uniform")
-    assert evidence.warnings == [
+    uniform = explain(noise(), exclusion=20, n_neighbors=3, weighting="uniform")
+    assert uniform.warnings == [
         "weights are uniform by setting (the SSS mean): the neighbours do not enter them."
     ]
 
@@ -255,14 +233,9 @@ def test_a_bounded_bank_is_named_with_its_size_in_windows_and_in_time(bank, text
         f"neighbours were sought among 24 windows ({text}, 12 s), not among all 77 (40 s): supports can be lower "
         "than over the whole series."
     )
-
-
-def test_a_bank_that_holds_the_whole_series_is_not_called_bounded():
-    for bank, size in (("series", 5), ("local", 77), ("sampled", 200)):
-        evidence = explain(noise(), exclusion=20, n_neighbors=3, bank=bank, bank_size=size)
-        assert (evidence.settings["bank"], evidence.settings["bank_size"]) == ("series", 77)
-        assert evidence.settings["bank_seconds"] == 38.5
-        assert evidence.warnings == []
+    whole = explain(noise(), exclusion=20, n_neighbors=3, bank=bank, bank_size=77)
+    assert [whole.settings[name] for name in ("bank", "bank_size", "bank_seconds")] == ["series", 77, 38.5]
+    assert whole.warnings == []
 
 
 def test_smoothed_posteriors_are_beside_the_windows_own_and_are_weighted(tmp_path):
@@ -281,17 +254,6 @@ def test_smoothed_posteriors_are_beside_the_windows_own_and_are_weighted(tmp_pat
     assert "smoothed_yes" not in explain(noise()).windows
 
 
-def test_settings_given_do_not_replace_those_that_were_used():
-    series = noise()
-    retrieval = retrieve(series.samples, window_length=20, stride=5)
-    prediction = aggregate(np.full((77, 2), 0.5), retrieval.support, temperature=0.3)
-    windows = windows_of(series, window_length=20, stride=5)
-    given = {"temperature": 9.0, "preset": "paper"}
-    settings = trace(series, windows, retrieval, prediction, classes=[0, 1], settings=given).settings
-    assert settings["temperature"] == 0.3
-    assert settings["preset"] == "paper"
-
-
 def test_the_summary_reads_in_a_few_lines():
     lines = repr(explain(noise(label="no"), exclusion=20, n_neighbors=3)).splitlines()
     assert lines[0] == "SeriesEvidence('noise', label='no')"
@@ -299,18 +261,6 @@ def test_the_summary_reads_in_a_few_lines():
     assert lines[2] == "  seen in training: unknown"  # not given
     assert lines[3].startswith("  77 windows over 40 s, of which ")
     assert len(lines) == 6
-
-
-def test_evidence_of_retrieved_features_has_the_same_tables():
-    series = noise()
-    windows = windows_of(series, window_length=20, stride=5)
-    features = np.random.default_rng(1).normal(size=(77, 6))
-    retrieval = retrieve(series.samples, window_length=20, stride=5, measure="cosine", features=features)
-    prediction = aggregate(np.full((77, 2), 0.5), retrieval.support)
-    evidence = trace(series, windows, retrieval, prediction, classes=[0, 1])
-    assert evidence.settings["space"] == "features"
-    assert len(evidence.neighbors) == 770
-    assert_allclose(evidence.windows["support"], retrieval.support)
 
 
 def test_the_largest_are_found_with_the_earlier_of_equals_first():

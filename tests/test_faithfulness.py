@@ -9,6 +9,7 @@ from sklearn.metrics import average_precision_score
 from torch import nn
 
 from raxss import RAxSSClassifier, Series, SeriesCollection
+from raxss.benchmark.analyses.faithfulness import subject_of
 from raxss.benchmark.analyses.faithfulness_control import N_TRAINING, control_model, planted_series
 from raxss.benchmark.analyses.mil_adapter import MILModelAdapter
 from raxss.benchmark.baselines.mil import MILClassifier
@@ -16,30 +17,28 @@ from raxss.errors import ConfigError
 from raxss.explain.faithfulness import (
     Plan,
     WindowAttribution,
-    changed_a_little,
-    delete_and_insert,
-    faithfulness_of,
-    held_features,
-    linear_probe,
-    located,
     measures_of,
-    randomised_network,
-    randomised_retrieval,
     read_marked,
-    replaced_windows,
     run_probes,
-    smallest_flip,
     statements,
     summarised,
-    truth_of,
     verdict,
 )
-from raxss.explain.faithfulness.deletion import Stretches, alone
-from raxss.explain.faithfulness.gradients import gradient_of, integrated_gradients
+from raxss.explain.faithfulness.counterfactual import replaced_windows, smallest_flips
+from raxss.explain.faithfulness.deletion import Stretches, alone, delete_and_insert
+from raxss.explain.faithfulness.linear_probing import held_features, linear_probe
+from raxss.explain.faithfulness.localisation import located, truth_of
 from raxss.explain.faithfulness.measures import mean_interval
-from raxss.explain.faithfulness.model_adapter import digest_of, scrambled
+from raxss.explain.faithfulness.model_adapter import digest_of, gradient_of, integrated_gradients, scrambled
 from raxss.explain.faithfulness.perturbation import mean_of, replaced, surrogate
-from raxss.explain.faithfulness.randomisation import compared_by, layers_from_the_top
+from raxss.explain.faithfulness.randomisation import (
+    compared_by,
+    layers_from_the_top,
+    randomised_network,
+    randomised_retrieval,
+)
+from raxss.explain.faithfulness.running import faithfulness_of
+from raxss.explain.faithfulness.stability import changed_a_little
 from raxss.explain.faithfulness.timeline import over_stretches, spread
 
 BURST = slice(300, 400)
@@ -207,17 +206,13 @@ def test_curves_begin_at_the_score_and_end_at_the_baseline_and_have_areas_of_pla
         if curve.baseline == "mean":
             outer = curve.scores[[0, -1]] if curve.direction == "deletion" else curve.scores[[-1, 0]]
             assert outer == pytest.approx(ends)
+    uniform = attributed(model.set_params(weighting="uniform"), series[1])
+    assert delete_and_insert(*uniform, n_steps=2, n_random=1).missing == {
+        "weight": "all windows weigh the same"
+    }
     n_orders = 7  # contribution, posterior, weight, gradient, occlusion, two random
     assert len(deleted.curves) == 2 * 2 * n_orders
     assert deleted.gain("random", "mean") == pytest.approx(0.0)
-
-
-def test_equal_weights_put_nothing_in_order(loud):
-    model, series = loud
-    deleted = delete_and_insert(
-        *attributed(model.set_params(weighting="uniform"), series[1]), n_steps=2, n_random=1
-    )
-    assert deleted.missing == {"weight": "all windows weigh the same"}
 
 
 # Localisation -------------------------------------------------------------------------------------------------
@@ -308,19 +303,13 @@ def test_neighbours_of_other_series_are_the_best_of_a_plain_loop(loud, space):
     adapter = model.model_adapter()
     predictions = list(adapter.predictor.predictions(list(series[:2])))
     rows = [compared_by(adapter.predictor, prediction) for prediction in predictions]
+    pairs = np.einsum("wd,wmd->wm", rows[0], rows[0][predictions[0].retrieval.neighbors])
+    np.testing.assert_allclose(pairs, predictions[0].retrieval.similarity, atol=1e-6)  # those of retrieval
     support = [np.mean(sorted((float(a @ b) for b in rows[1]), reverse=True)[:3]) for a in rows[0]]
     powers = np.exp((np.array(support) - max(support)) / adapter.predictor.temperature)
     expected = (powers / powers.sum()) @ predictions[0].aggregation.posteriors
     found = {row["control"]: row for row in next(randomised_retrieval(adapter, series[:2]))}
     np.testing.assert_allclose(found["other series"]["probability"], expected, atol=1e-6)
-
-
-def test_rows_that_are_compared_give_the_similarities_of_retrieval(loud):
-    model, series = loud
-    (item,) = model.model_adapter().predictor.predictions([series[1]])
-    rows = compared_by(model.predictor(), item)
-    pairs = np.einsum("wd,wmd->wm", rows, rows[item.retrieval.neighbors])
-    np.testing.assert_allclose(pairs, item.retrieval.similarity, atol=1e-6)
 
 
 def test_a_cascade_ends_with_every_layer_scrambled(planted):
@@ -358,7 +347,7 @@ def test_a_flip_flips_and_needs_each_of_its_stretches(planted):
     made, adapters = planted
     adapter = adapters[True]
     attribution = next(adapter.attributions([made.series[N_TRAINING]]))
-    flip = smallest_flip(adapter, attribution, "mean", seed=3)
+    flip = smallest_flips(adapter, attribution, seed=3)["mean"]
     assert flip["flips"]
     stretches = Stretches.of(attribution.series, attribution.window_length, seed=3)
     chosen = np.isin(np.arange(len(stretches)), flip["stretches"])
@@ -477,11 +466,10 @@ def test_measures_have_the_balanced_accuracy_of_the_model(loud, tmp_path):
     summary = summarised(measures_of(parts)).set_index(["probe", "of", "measure"])["mean"]
     expected = balanced_accuracy_score(series[:7].labels, model.predict(series[:7]))
     assert summary["decision", "model", "balanced accuracy"] == pytest.approx(expected)
-
-
-def test_an_unknown_probe_is_refused_with_the_nearest_name():
     with pytest.raises(ConfigError, match=r"'deletions'; did you mean 'deletion'"):
         Plan(probes=("deletions",))
+    with pytest.raises(ConfigError, match="a list shows no windows"):
+        subject_of([])
 
 
 # One series, pooled windows ---------------------------------------------------------------------------------------
@@ -505,7 +493,7 @@ def test_models_that_pool_windows_can_be_probed(pooling, rng):
     model = MILClassifier(
         pooling, backbone="convnet", window_length=64, stride=32, max_epochs=1, random_state=0, device="cpu"
     ).fit(series)
-    adapter = MILModelAdapter(model)
+    adapter = MILModelAdapter.of(model)
     for attribution, expected in zip(
         adapter.attributions(series[:3]), model.predict_proba(series[:3]), strict=True
     ):
@@ -518,10 +506,3 @@ def test_models_that_pool_windows_can_be_probed(pooling, rng):
     assert set(found.gains().index) == {"contribution", "weight", "posterior", "gradient", "occlusion"}
     gradients = adapter.gradient_attribution(next(adapter.attributions([series[1]])), 0, "surrogate", seed=0)
     assert gradients.found == pytest.approx(gradients.change, abs=0.1 * abs(gradients.change) + 1e-3)
-
-
-def test_a_model_without_windows_is_refused_by_its_kind():
-    from raxss.benchmark.analyses.faithfulness import subject_of
-
-    with pytest.raises(ConfigError, match="a list shows no windows"):
-        subject_of([])

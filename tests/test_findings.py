@@ -46,6 +46,9 @@ def test_the_strongest_windows_apart_are_those_of_a_plain_loop(stride, class_):
     assert found["window"].tolist() == apart_by_a_plain_loop(evidence, 6, class_)
     assert found["rank"].tolist() == list(range(1, len(found) + 1))
     assert_allclose(found["contribution"], found["weight"] * found["probability"], rtol=1e-12)
+    smoothed = explained(2, smoothing=0.5)
+    row = strongest_apart(smoothed, 1, "soz").iloc[0]  # the probability is the one that is weighted
+    assert row["probability"] == smoothed.windows["smoothed_soz"][row["window"]]
 
 
 def test_windows_that_touch_gaps_are_never_the_strongest():
@@ -55,12 +58,6 @@ def test_windows_that_touch_gaps_are_never_the_strongest():
     found = strongest_apart(evidence, 100)
     assert not evidence.windows["nonfinite"][found["window"]].any()
     assert len(found) >= 5
-
-
-def test_a_window_of_a_smoothed_model_has_the_probability_that_is_weighted():
-    evidence = explained(2, smoothing=0.5)
-    row = strongest_apart(evidence, 1, "soz").iloc[0]
-    assert row["probability"] == evidence.windows["smoothed_soz"][row["window"]]
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.5])
@@ -112,6 +109,11 @@ def test_evidence_is_released_once_it_has_passed():
 
 def test_a_class_may_be_given_as_text_and_an_unknown_one_is_refused():
     assert class_of((0, 1, 2), "2") == 2
+    rare = {"training_data": {"classes": {"0": 5, "1": 2, "2": 9}}}
+    assert (class_of((0, 1, 2), None, rare), class_of((0, 1, 2), "2", rare)) == (
+        1,
+        2,
+    )  # the rarest is default
     with pytest.raises(ConfigError, match=r"'sox' is not a class of this model; did you mean 'soz'"):
         class_of(("other", "soz"), "sox")
 
@@ -132,8 +134,5 @@ def test_a_class_may_be_given_as_text_and_an_unknown_one_is_refused():
 )
 def test_what_cannot_be_drawn_is_shown_as_an_escape(text, shown):
     assert plain(text) == shown
-
-
-def test_a_long_text_keeps_its_ends():
-    assert plain("first" + "x" * 500_000 + "last", 21).startswith("firstxxxxx…")
-    assert len(plain("\u202e" * 500, 21)) == 21
+    assert plain(text + "x" * 500 + "last", 21)[10:] == "…xxxxxxlast"  # a long text keeps its ends
+    assert len(plain(text * 500_000, 21)) <= 21

@@ -63,14 +63,8 @@ def test_the_channel_may_stand_behind_the_kind_of_event(events):
         "\ufeff" + HEADER + "0.5\t0.1\tripple_AHR3-4\n1.5\t0.2\tfr_AHR3-4\n9\tn/a\tripple_AHR1-2\n2\t1\tnap\n"
     )
     assert read_events(place) == [Mark(0.5, 0.1, "AHR3-4", "ripple"), Mark(1.5, 0.2, "AHR3-4", "fr")]
-    assert read_events(place, kinds=["fr"]) == [Mark(1.5, 0.2, "AHR3-4", "fr")]
-    with pytest.raises(DataError, match=r"no events of the kind 'spike'; there are ripple, fr"):
-        read_events(place, kinds=["spike"])
-
-
-def test_a_column_of_channels_goes_before_what_a_label_could_mean(events):
     place = events("onset\tduration\tlabel\tchannels\n1\t1\thfo_fast\tC3\n")
-    assert read_events(place) == [Mark(1.0, 1.0, "C3", "hfo_fast")]
+    assert read_events(place) == [Mark(1.0, 1.0, "C3", "hfo_fast")]  # a column of channels goes before
 
 
 @pytest.mark.parametrize(
@@ -89,18 +83,12 @@ def test_a_table_that_cannot_be_meant_is_refused_with_the_place(events, text, me
         read_events(events(text))
 
 
-def test_marks_are_cut_at_the_ends_and_never_shorter_than_a_sample():
+def test_marks_are_cut_at_the_ends_and_never_shorter_than_a_sample(events):
     series = [contact("C3", np.zeros(10), rate=10.0, start_seconds=5.0)]
     truth = truth_from([Mark(4.9, 0.2, "C3"), Mark(5.5, 0.0, "C3"), Mark(5.9, 9.0, "POL C3")], series)
     assert np.flatnonzero(truth["night:C3"]).tolist() == [0, 5, 9]
-
-
-def test_a_pair_is_the_same_channel_in_both_spellings():
-    series = [contact("AHR3-AHR4", np.zeros(4)), contact("AHR4-AHR5", np.zeros(4))]
-    assert list(truth_from([Mark(1.0, 1.0, "AHR3-4")], series)) == ["night:AHR3-AHR4"]
-
-
-def test_marks_of_nothing_that_is_there_name_both_sides(events):
+    pairs = [contact("AHR3-AHR4", np.zeros(4)), contact("AHR4-AHR5", np.zeros(4))]
+    assert list(truth_from([Mark(1.0, 1.0, "AHR3-4")], pairs)) == ["night:AHR3-AHR4"]  # in both spellings
     place = events(HEADER + "1\t1\tripple_AHR4\n")
     with pytest.raises(DataError, match=r"night:AHR3.*'events.tsv', which is about AHR4"):
         read_marked(place, [contact("AHR3", np.zeros(4))])
@@ -119,22 +107,22 @@ def test_a_pair_is_the_first_contact_less_the_second(rng):
     assert [channel_of(item) for item in found] == ["AD1-2", "AD2-PD1"]
 
 
-def test_contacts_of_two_recordings_are_never_put_together():
-    with pytest.raises(RecordingError, match=r"both contacts of AD1-2; there are AD1, AD2"):
-        bipolar([contact("AD1", [1.0]), contact("AD2", [1.0], recording="day")], ["AD1-2"])
+SCALED = {"preparation": "resample 512 Hz, z-score"}
 
 
-def test_differences_of_scaled_channels_are_refused():
-    scaled = [contact(name, np.zeros(4), preparation="resample 512 Hz, z-score") for name in ("AD1", "AD2")]
-    with pytest.raises(DataError, match=r"'night:AD1' was scaled.*'AD1-2'"):
-        bipolar(scaled, ["AD1-2"])
-
-
-def test_differences_need_one_rate_and_a_pair():
-    with pytest.raises(DataError, match=r"4 samples at 2 Hz and 'night:AD2' 4 at 1 Hz"):
-        bipolar([contact("AD1", np.zeros(4), rate=2.0), contact("AD2", np.zeros(4))], ["AD1-2"])
-    with pytest.raises(DataError, match="'AD1' is no pair"):
-        bipolar([contact("AD1", np.zeros(4))], ["AD1"])
+@pytest.mark.parametrize(
+    ("first", "second", "pair", "message"),
+    [
+        ({}, {"recording": "day"}, "AD1-2", "both contacts of AD1-2; there are AD1, AD2"),
+        (SCALED, SCALED, "AD1-2", r"'night:AD1' was scaled.*'AD1-2'"),
+        ({"rate": 2.0}, {}, "AD1-2", r"4 samples at 2 Hz and 'night:AD2' 4 at 1 Hz"),
+        ({}, {}, "AD1", "'AD1' is no pair"),
+    ],
+)
+def test_differences_need_two_raw_contacts_of_one_recording_and_rate(first, second, pair, message):
+    contacts = [contact("AD1", np.zeros(4), **first), contact("AD2", np.zeros(4), **second)]
+    with pytest.raises((DataError, RecordingError), match=message):
+        bipolar(contacts, [pair])
 
 
 def test_marks_on_contacts_leave_series_as_they_are():
@@ -164,17 +152,10 @@ def test_shifts_tell_evidence_from_chance(rng):
         ps.append(shift_test(smooth, truths).p)
     assert 0.3 < np.mean(ps) < 0.7  # uniform under chance
     assert np.mean(np.array(ps) < 0.1) < 0.3
-
-
-def test_a_shift_of_nothing_is_the_area_itself(rng):
     scores, truth = rng.normal(size=64), rng.random(64) < 0.2
     found = shift_test([scores], [truth], step=16)
-    assert found.area == pytest.approx(average_precision_score(truth, scores))
-    moved = [average_precision_score(np.roll(truth, k), scores) for k in (16, 32, 48)]
-    np.testing.assert_allclose(found.by_chance, moved)
-
-
-def test_channels_of_other_lengths_are_not_shifted_together():
+    areas = [average_precision_score(np.roll(truth, k), scores) for k in (0, 16, 32, 48)]
+    np.testing.assert_allclose([found.area, *found.by_chance], areas)
     with pytest.raises(DataError, match=r"2 scores and 1 truths of \[4, 5\]"):
         shift_test([np.zeros(4), np.zeros(5)], [np.zeros(4, dtype=bool)])
 
@@ -184,23 +165,16 @@ def area_of_knowing(length, truth):
     return average_precision_score(truth, windows_that_know(attribution, truth))
 
 
-def test_overlapping_windows_that_know_find_a_lone_event_however_long_they_are():
-    truth = np.zeros(400, dtype=bool)
-    truth[200:208] = True
-    assert min(area_of_knowing(8, truth), area_of_knowing(64, truth)) > 0.9  # base rate .02
-
-
-def test_long_windows_smear_crowded_events_even_if_they_know(rng):
-    truth = np.zeros(800, dtype=bool)
+def test_windows_that_know_find_a_lone_event_and_long_ones_smear_crowded_events(rng):
+    lone, crowded = np.zeros(400, dtype=bool), np.zeros(800, dtype=bool)
+    lone[200:208] = True
+    assert min(area_of_knowing(8, lone), area_of_knowing(64, lone)) > 0.9  # base rate .02
     for start in rng.integers(0, 790, size=14):
-        truth[start : start + 8] = True
-    assert area_of_knowing(8, truth) > 0.8
-    assert area_of_knowing(256, truth) < 0.5
-
-
-def test_values_in_windows_are_their_means():
-    attribution = attribution_in(4, [0, 4], 8)
-    np.testing.assert_allclose(in_windows(attribution, np.arange(8.0)), [1.5] * 4 + [5.5] * 4)
+        crowded[start : start + 8] = True
+    assert area_of_knowing(8, crowded) > 0.8
+    assert area_of_knowing(256, crowded) < 0.5
+    means = in_windows(attribution_in(4, [0, 4], 8), np.arange(8.0))
+    np.testing.assert_allclose(means, [1.5] * 4 + [5.5] * 4)
 
 
 def test_band_power_finds_a_planted_ripple_and_a_slow_wave_does_not_hide_it(rng):

@@ -47,13 +47,6 @@ def test_a_report_opens_with_channels_by_probability_and_says_what_it_is_not_for
         assert page.get_by_text(fact, exact=True).first.is_visible()
 
 
-def test_another_class_ranks_the_other_way_round(page):
-    before = [row[1] for row in rows(page, "channels")]
-    page.get_by_label("Rank by probability of").select_option("other")
-    assert [row[1] for row in rows(page, "channels")] == before[::-1]
-    assert "P(other)" in page.locator(".title .score").text_content()
-
-
 def test_a_channel_is_chosen_in_the_table_on_its_electrode_and_in_the_overview(page, night):
     title = page.locator(".title h2")
     page.get_by_role("button", name="PD3", exact=True).click()
@@ -229,6 +222,14 @@ def test_filters_say_what_they_do_and_change_the_picture_alone(page):
     assert rows(page, "channels") == scores
     offered = page.get_by_label("Low-pass").locator("option").all_text_contents()
     assert offered == ["off", "15 Hz", "30 Hz", "40 Hz"]  # nothing at or above half of 100 Hz
+
+
+def test_a_notch_is_named_for_what_it_is(show):
+    page = show(recording(["A1"], rate=200.0))
+    caption = page.locator(".trace .signal")
+    page.get_by_label("Notch").select_option("50 Hz")
+    assert "Filtered for display: notch 50 Hz (Q 30), forwards and backwards" in caption.text_content()
+    assert "Butterworth" not in caption.text_content()
 
 
 def test_where_only_an_envelope_is_kept_the_page_says_so(show, monkeypatch):

@@ -58,11 +58,6 @@ def test_beside_the_means_stands_what_the_chosen_window_says_by_itself(page, nig
     assert page.locator(".legend").text_content().startswith("p(soz), mean of the windows over each moment")
 
 
-def test_where_windows_do_not_overlap_the_strips_are_said_to_be_of_one_window(show):
-    page = show(recording(["A1"], window_length=64, stride=64))
-    assert "those of the window at each moment" in page.locator(".trace .strips").text_content()
-
-
 def test_warnings_are_counted_beside_the_score_and_listed_below(show):
     (item,) = recording(["A1"], n_samples=1500)
     item.warnings[:] = ["the first", "the second"]
@@ -81,7 +76,10 @@ def test_warnings_are_counted_beside_the_score_and_listed_below(show):
 
 
 def test_another_class_goes_to_its_first_channel_until_the_reader_has_chosen_one(page, night):
+    before = [row[1] for row in rows(page, "channels")]
     page.get_by_label("Rank by probability of").select_option("other")
+    assert [row[1] for row in rows(page, "channels")] == before[::-1]
+    assert "P(other)" in page.locator(".title .score").text_content()
     assert page.locator(".title h2").text_content() == rows(page, "channels")[0][1].split(" ")[0]
     page.get_by_label("Rank by probability of").select_option("soz")
     assert page.locator(".title h2").text_content() == rows(page, "channels")[0][1].split(" ")[0]
@@ -147,13 +145,18 @@ def test_where_no_rate_is_known_nothing_is_in_seconds_and_a_page_shows_a_window(
     assert offered == ["64 samples", "128 samples", "256 samples", "640 samples", "all"]
 
 
-def test_a_window_alone_is_said_to_decide_alone(show):
+def test_a_window_alone_equal_weights_and_windows_that_do_not_overlap_have_their_own_words(show):
     page = show(evidence_of(Series(signal(np.random.default_rng(6), 40), 100.0)))
     text = page.locator("#report").inner_text()
     assert rows(page, "windows")[0][3] == "–"  # nobody is like it, which is no support of 0
     assert "This window has no neighbour that could be laid over it." in text
     assert "One window decides alone, whatever the weights." in text
     assert "there is one window, and it is the score" in text
+    page = show(evidence_of(Series(np.full(1500, 3.0), 100.0)))
+    assert {row[5] for row in rows(page, "neighbors")} == {"0"}  # what rounding leaves over is no number
+    assert page.locator(".weights").last.text_content().endswith("All weights are equal.")
+    page = show(recording(["A1"], window_length=64, stride=64))
+    assert "those of the window at each moment" in page.locator(".trace .strips").text_content()
 
 
 def test_a_gap_is_said_to_be_one(show):
@@ -168,16 +171,6 @@ def test_a_gap_is_said_to_be_one(show):
     assert "Where no line is drawn the recording has a gap." in caption.text_content()
 
 
-def test_filters_are_named_for_what_they_are(show):
-    page = show(recording(["A1"], rate=200.0))
-    caption = page.locator(".trace .signal")
-    page.get_by_label("Notch").select_option("50 Hz")
-    assert "Filtered for display: notch 50 Hz (Q 30), forwards and backwards" in caption.text_content()
-    assert "Butterworth" not in caption.text_content()
-    page.get_by_label("High-pass").select_option("1 Hz")
-    assert "high-pass 1 Hz (Butterworth, 2nd order; −6 dB at the corner), notch 50" in caption.text_content()
-
-
 def test_the_bank_of_one_channel_is_not_shown_as_that_of_all(show):
     several = [*recording(["A1"], n_samples=3000), *recording(["A2"], n_samples=1000)]
     page = show(several, model=FACTS)
@@ -186,12 +179,6 @@ def test_the_bank_of_one_channel_is_not_shown_as_that_of_all(show):
     assert not {"bank (s)", "bank (windows)"} & set(terms)
     page = show(recording(["A1"], bank="local", bank_size=50), model=FACTS)
     assert {"bank (s)", "bank (windows)"} <= set(page.locator(".made dt").all_text_contents())
-
-
-def test_rounding_that_is_left_over_is_not_shown_as_a_number(show):
-    page = show(evidence_of(Series(np.full(1500, 3.0), 100.0)))
-    assert {row[5] for row in rows(page, "neighbors")} == {"0"}
-    assert page.locator(".weights").last.text_content().endswith("All weights are equal.")
 
 
 # On screens and on paper ----------------------------------------------------------------------------------

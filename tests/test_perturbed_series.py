@@ -18,8 +18,7 @@ from raxss.benchmark.table import Work, opened
 from raxss.explain.faithfulness import perturbed_series as many_copies
 from raxss.explain.faithfulness.counterfactual import without_needless
 from raxss.explain.faithfulness.deletion import Stretches
-from raxss.explain.faithfulness.gradients import integrated_gradients
-from raxss.explain.faithfulness.model_adapter import digest_of
+from raxss.explain.faithfulness.model_adapter import digest_of, integrated_gradients
 from raxss.explain.faithfulness.perturbed_series import distinct_windows, probabilities_of_copies
 from raxss.method.retrieval.blocked import nearest_by_blocks
 from raxss.method.retrieval.on_torch import nearest_by_one_product, nearest_of_each
@@ -134,7 +133,7 @@ def test_attention_pools_copies_at_once_as_it_does_one_after_the_other(pooling, 
     samples[:, 40] = np.nan
     gappy = Series(samples, rate=series[0].rate, gaps_marked=True)
     copies = [*copies_of(series[0], rng), *copies_of(gappy, rng, n=4)]
-    assert_allclose(MILModelAdapter(model).probabilities(copies), model._probabilities(copies), atol=2e-6)
+    assert_allclose(MILModelAdapter.of(model).probabilities(copies), model._probabilities(copies), atol=2e-6)
 
 
 # Neighbours ---------------------------------------------------------------------------------------------------

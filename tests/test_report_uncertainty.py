@@ -2,6 +2,7 @@
 
 import json
 import re
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from raxss.errors import DataError, ModelError
 from raxss.estimator.persistence import describe_model
 from raxss.explain import Report, report_of
 from raxss.explain.export.report.verifying import verify_report
-from raxss.explain.faithfulness import verdict_for_report
+from raxss.explain.faithfulness.verdict import verdict_for_report
 from toys import SMALL, waves
 
 SETTINGS = {**SMALL, "batch_size": 32, "lr": 1e-2}
@@ -50,6 +51,7 @@ def test_the_data_of_a_report_has_both_numbers_the_interval_the_set_and_the_tria
     assert trial["reliability"] == json.loads(json.dumps(dict(model.validation_report_.reliability)))
     assert trial["n_series"] == 24
     assert "scores" not in trial
+    assert report_of(evidence).contents["trial"] is None  # of evidence alone
 
 
 def test_a_changed_interval_or_set_is_found_by_verification(model, series):
@@ -59,10 +61,6 @@ def test_a_changed_interval_or_set_is_found_by_verification(model, series):
         found = verify_report(changed, again).differences
         assert found
         assert f"doubt.{name}" in found[0]
-
-
-def test_a_report_of_evidence_alone_has_no_trial(model, series):
-    assert report_of(model.explain(series[0])).contents["trial"] is None
 
 
 @pytest.mark.parametrize("calibrated", [True, False])
@@ -106,9 +104,9 @@ def with_verdict(folder, model, **changes):
     return folder
 
 
-def test_a_report_shows_the_verdict_links_to_its_page_and_is_verified_with_it(
-    browser, model, series, tmp_path
-):
+@pytest.fixture
+def explained(model, series, tmp_path):
+    """A report with a verdict, and a folder of reports with the same."""
     trust = with_verdict(tmp_path / "ward 7", model)
     model.save_pretrained(tmp_path / "model")
     np.savez(tmp_path / "night.npz", samples=series[0].samples, rate=series[0].rate)
@@ -121,7 +119,19 @@ def test_a_report_shows_the_verdict_links_to_its_page_and_is_verified_with_it(
     done = CliRunner().invoke(app, ["verify", report, *files, "--device", "cpu"])
     assert done.exit_code == 1  # without the folder nothing is known of it
     assert "faithfulness" in done.output
-    page = browser.open(tmp_path / "report.html")
+    folder = ["--out", str(tmp_path / "why"), "--format", "report"]
+    assert CliRunner().invoke(app, ["explain", *files, *folder, *options]).exit_code == 0
+    return tmp_path
+
+
+def test_in_a_folder_of_reports_the_link_leads_out_of_it(explained):
+    (report,) = (explained / "why").glob("*/report.html")
+    link = Report.read(report).contents["faithfulness"]["link"]
+    assert (report.parent / unquote(link)).resolve() == (explained / "ward 7" / "page.html").resolve()
+
+
+def test_a_report_shows_the_verdict_and_links_to_its_page(browser, explained):
+    page = browser.open(explained / "report.html")
     section = page.locator("section.faithful")
     assert "partly faithful: some hold." in section.text_content()
     assert [item.text_content() for item in section.locator("li").all()] == [
@@ -133,18 +143,6 @@ def test_a_report_shows_the_verdict_links_to_its_page_and_is_verified_with_it(
     page.wait_for_url(re.compile("page.html"))
     assert page.title() == "the page"
     page.close()
-
-
-def test_in_a_folder_of_reports_the_link_leads_out_of_it(model, series, tmp_path):
-    trust = with_verdict(tmp_path / "trust", model)
-    model.save_pretrained(tmp_path / "model")
-    np.savez(tmp_path / "night.npz", samples=series[0].samples, rate=series[0].rate)
-    files = [str(tmp_path / "model"), str(tmp_path / "night.npz"), "--out", str(tmp_path / "why")]
-    options = ["--faithfulness", str(trust), "--format", "report", "--device", "cpu"]
-    assert CliRunner().invoke(app, ["explain", *files, *options]).exit_code == 0
-    (report,) = (tmp_path / "why").glob("*/report.html")
-    link = Report.read(report).contents["faithfulness"]["link"]
-    assert (report.parent / link).resolve() == (trust / "page.html").resolve()
 
 
 @pytest.mark.parametrize("link", ["javascript:alert(1)", "https://example.org", "//example.org", "a b"])

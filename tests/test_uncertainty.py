@@ -77,17 +77,10 @@ def test_a_model_calibrated_by_series_comes_back_from_its_folder(by_series, seri
     again = RAxSSClassifier.from_pretrained(tmp_path / "model", device="cpu")
     assert_array_equal(again.predict_proba(series), by_series.predict_proba(series))
     assert_array_equal(again.predict_set(series), by_series.predict_set(series))
-    assert again.explain(series[0]).to_json() == by_series.explain(series[0]).to_json()
-    assert "of the score of a series" in (tmp_path / "model" / "README.md").read_text()
-
-
-def test_evidence_with_both_numbers_comes_back_from_its_files(by_series, series, tmp_path):
     evidence = by_series.explain(series[0])
-    loaded = SeriesEvidence.load(evidence.save(tmp_path, figures=False))
-    assert_array_equal(loaded.probability, evidence.probability)
-    assert_array_equal(loaded.series_probability, evidence.series_probability)
-    assert loaded.interval.to_json() == evidence.interval.to_json()
-    assert (loaded.prediction_set, loaded.abstains) == (evidence.prediction_set, evidence.abstains)
+    assert again.explain(series[0]).to_json() == evidence.to_json()
+    assert SeriesEvidence.load(evidence.save(tmp_path, figures=False)).to_json() == evidence.to_json()
+    assert "of the score of a series" in (tmp_path / "model" / "README.md").read_text()
 
 
 def test_evidence_from_before_there_was_uncertainty_can_be_read(plain, series, tmp_path):
@@ -113,19 +106,15 @@ def test_evidence_keeps_which_of_its_warnings_are_notes_about_the_series(plain, 
     assert plain.explain(series[0]).notes == ()
 
 
-def test_a_map_under_changed_weights_is_warned_of(by_series, series):
-    model = copy.deepcopy(by_series).set_params(weighting="uniform")
-    evidence = model.explain(series[0])
-    assert any("fitted under other settings" in note for note in evidence.warnings)
-    assert evidence.prediction_set is None
-    assert not any("fitted under other settings" in note for note in by_series.explain(series[0]).warnings)
-
-
-def test_other_weights_from_one_pass_are_calibrated_by_series_too(by_series, series):
+def test_other_weights_are_calibrated_by_series_too_with_a_warning(by_series, series):
     own, uniform = weighed(by_series, series[:4], ["support", "uniform"])
     assert_allclose(own, by_series.predict_proba(series[:4]), atol=1e-12)
     other = copy.deepcopy(by_series).set_params(weighting="uniform")
     assert_allclose(uniform, other.predict_proba(series[:4]), atol=1e-12)
+    for model, is_warned in ((other, True), (by_series, False)):
+        evidence = model.explain(series[0])
+        assert any("fitted under other settings" in note for note in evidence.warnings) == is_warned
+        assert (evidence.prediction_set is None) == is_warned
 
 
 def test_the_level_cannot_be_changed_after_fitting(by_series, series):
@@ -154,24 +143,15 @@ def test_the_interval_is_that_of_drawing_blocks_one_by_one(rng):
     starts = np.arange(0, 700, 7)
     weights = rng.dirichlet(np.ones(100))
     posteriors = rng.dirichlet(np.ones(3), size=100)
-    found = bootstrap_interval(weights, weights[:, None] * posteriors, starts, window_length=64)
+    contributions = weights[:, None] * posteriors
+    found = bootstrap_interval(weights, contributions, starts, window_length=64)
     low, high = slow_bootstrap(weights, posteriors, starts // 64)
     assert_allclose([found.low, found.high], [low, high], atol=1e-12)
     assert (found.method, found.level) == ("block bootstrap over windows", 0.95)
-
-
-def test_windows_without_weight_change_no_interval(rng):
-    starts = np.arange(0, 700, 7)
-    weights = rng.dirichlet(np.ones(100))
-    contributions = weights[:, None] * rng.dirichlet(np.ones(2), size=100)
-    found = bootstrap_interval(weights, contributions, starts, window_length=64)
-    more = bootstrap_interval(
-        np.append(weights, 0.0),
-        np.vstack([contributions, [0.0, 0.0]]),
-        np.append(starts, 9000),
-        window_length=64,
-    )
-    assert more.to_json() == found.to_json()
+    without_weight = np.append(weights, 0.0), np.vstack([contributions, np.zeros(3)]), np.append(starts, 9000)
+    assert bootstrap_interval(*without_weight, window_length=64).to_json() == found.to_json()
+    assert bootstrap_interval(weights, contributions, starts, window_length=174) is None  # 4 blocks
+    assert bootstrap_interval(weights, contributions, starts, window_length=173) is not None
 
 
 def test_an_interval_covers_the_mean_of_the_process_about_as_often_as_it_says(rng):
@@ -184,13 +164,6 @@ def test_an_interval_covers_the_mean_of_the_process_about_as_often_as_it_says(rn
         )
         hits += found.low[1] <= 0.5 <= found.high[1]
     assert 0.89 <= hits / n_trials <= 0.98
-
-
-def test_too_few_stretches_have_no_interval():
-    weights = np.full(40, 1 / 40)
-    contributions = np.full((40, 2), 0.5 / 40)
-    assert bootstrap_interval(weights, contributions, np.arange(40) * 10, window_length=100) is None
-    assert bootstrap_interval(weights, contributions, np.arange(40) * 10, window_length=80) is not None
 
 
 def test_a_day_of_windows_takes_no_more_than_a_second(rng):
@@ -287,14 +260,10 @@ def test_a_level_that_the_validation_set_is_too_small_for_is_warned_of(plain, se
         assert plain.predict_set(series[:3], alpha=0.01).all()
     model = copy.deepcopy(plain).set_params(conformal_alpha=0.01)
     assert (model.explain(series[0]).prediction_set, model.explain(series[0]).abstains) == (None, None)
-
-
-def test_without_a_validation_part_nothing_is_ruled_out(series):
     model = RAxSSClassifier(**SETTINGS, validation_fraction=0).fit(series[:12])
-    assert model.validation_report_ is None
     with pytest.warns(SignalWarning, match="no validation part"):
         assert model.predict_set(series[:2]).all()
-    assert model.explain(series[0]).prediction_set is None
+    assert (model.validation_report_, model.explain(series[0]).prediction_set) == (None, None)
 
 
 def test_sets_can_be_left_out(plain, series):
@@ -313,18 +282,6 @@ def test_an_alpha_that_is_no_share_is_refused_with_its_value(value):
 # The validation report----------------------------------------------------------------------------------------
 
 
-def test_no_map_is_fitted_on_the_group_that_it_is_applied_to(rng):
-    targets = np.array([0, 1] * 10)
-    groups = np.repeat(np.arange(10), 2)
-
-    def fit_and_apply(train, test):
-        assert not set(groups[train]) & set(groups[test])
-        return np.full((len(test), 2), len(train))
-
-    found = cross_fitted(targets, groups, fit_and_apply, n_classes=2, seed=0)
-    assert (found == 16).all()
-
-
 def test_folds_keep_groups_whole_and_classes_apart(rng):
     targets, groups = rng.integers(0, 3, size=60), rng.integers(0, 20, size=60)
     folds = folds_of(targets, groups, seed=1)
@@ -332,6 +289,13 @@ def test_folds_keep_groups_whole_and_classes_apart(rng):
     assert set(folds) == set(range(5))
     alone = folds_of(np.array([0, 0, 1, 1]), None, seed=0)
     assert all(set(np.array([0, 0, 1, 1])[alone != fold]) == {0, 1} for fold in alone)
+
+    def fit_and_apply(train, test):
+        assert not set(groups[train]) & set(groups[test])
+        return np.full((len(test), 3), len(train))
+
+    found = cross_fitted(targets, groups, fit_and_apply, n_classes=3, seed=1)
+    assert_array_equal(found[:, 0], [(folds != fold).sum() for fold in folds])
 
 
 def test_a_class_in_one_group_alone_cannot_be_cross_fitted(rng):
@@ -371,17 +335,6 @@ def test_the_validation_report_of_a_calibrated_model_is_cross_fitted(series, pla
     )
 
 
-def test_the_reliability_table_counts_what_a_loop_counts(rng):
-    probabilities, targets = overconfident(rng, 300)
-    rows = reliability_table(targets, probabilities)
-    assert sum(row["n"] for row in rows) == 300
-    for row in rows:
-        inside = (probabilities[:, 1] > row["from"]) & (probabilities[:, 1] <= row["to"])
-        assert row["n"] == inside.sum()
-        assert row["found"] == pytest.approx(targets[inside].mean())
-        assert row["low"] <= row["found"] <= row["high"]
-
-
 def test_figures_are_those_of_scikit_learn(rng):
     from sklearn.metrics import brier_score_loss, log_loss
 
@@ -392,6 +345,10 @@ def test_figures_are_those_of_scikit_learn(rng):
         log_loss(targets, np.clip(probabilities, 1e-6, 1 - 1e-6)), rel=1e-6
     )
     rows = reliability_table(targets, probabilities)
+    for row in rows:
+        inside = (probabilities[:, 1] > row["from"]) & (probabilities[:, 1] <= row["to"])
+        assert (row["n"], row["found"]) == (inside.sum(), pytest.approx(targets[inside].mean()))
+        assert row["low"] <= row["found"] <= row["high"]
     assert figures["ece"] == pytest.approx(
         sum(row["n"] * abs(row["said"] - row["found"]) for row in rows) / 200
     )

@@ -6,7 +6,7 @@ import pytest
 from raxss import RAxSSClassifier, Series
 from raxss.estimator.persistence import describe_model
 from raxss.explain.export.writing import write_recordings, write_report
-from raxss.explain.findings import by_recording, class_of, model_facts
+from raxss.explain.findings import by_recording, model_facts
 from toys import SMALL, waves
 
 
@@ -55,14 +55,6 @@ def test_the_report_alone_is_the_one_in_the_folder(toy, rng, tmp_path):
     alone = (tmp_path / "r.html").read_bytes()
     assert (tmp_path / "why" / "night" / "report.html").read_bytes() == alone
     assert toy.report(recordings["night"]).save(tmp_path / "p.html").read_bytes() == alone
-
-
-def test_the_class_with_the_fewest_training_series_is_ranked_by_where_none_is_named():
-    rare = {"training_data": {"classes": {"a": 5, "b": 2, "c": 9}}}
-    assert class_of(("a", "b", "c"), None, rare) == "b"
-    assert class_of(("a", "b", "c"), "c", rare) == "c"
-    assert class_of(("a", "b"), None, {"training_data": {"classes": {"a": 3, "b": 3}}}) == "b"
-    assert class_of((0, 1), None, {"training_data": {"classes": {"0": 1, "1": 3}}}) == 0
 
 
 def test_facts_about_a_model_have_no_digest_of_a_series(toy):

@@ -129,17 +129,11 @@ def weighted_scores(
     f1_classes: Sequence[Any] = (),
     weights: ArrayLike | None = None,
 ) -> dict[str, Floats]:
-    """The figures of `score` for many weightings of the same series at once.
+    """The figures of `score` for many weightings of the same series at once, arrays ``(n_draws,)`` by metric.
 
-    Parameters
-    ----------
-    weights
-        ``(n_draws, n_series)``: how often a series is in a draw, 0 for one that is not; once each by default.
-
-    Returns
-    -------
-    Arrays ``(n_draws,)`` by metric. NaN where a figure does not exist: all where a draw is empty, AUC where it
-    has one class only, average precision and F1 where nothing is positive (F1: nor called so).
+    ``weights`` ``(n_draws, n_series)``: how often a series is in a draw, 0 for one that is not; once each by
+    default. NaN where a figure does not exist: all where a draw is empty, AUC where it has one class only, average
+    precision and F1 where nothing is positive (F1: nor called so).
 
     Examples
     --------
@@ -197,11 +191,8 @@ def _figures(
 def _ranking_figures(
     truth: NDArray[np.bool_], probability: NDArray[Any], weights: Floats
 ) -> tuple[Floats, Floats]:
-    """AUC and average precision.
-
-    AUC is the share of pairs in which the true one has the higher probability, ties count half. Series are
-    counted by probability, from the lowest, so that equal ones are one step.
-    """
+    """AUC, the share of pairs in which the true one is more probable (ties count half), and average precision."""
+    # Series are counted by probability, from the lowest, so that equal ones are one step.
     order = np.argsort(probability, kind="stable")
     last = np.flatnonzero(np.append(np.diff(probability[order]) > 0, True))  # of the equal ones
     drawn = weights.T[order]  # series by draws: what follows runs down the columns

@@ -61,7 +61,7 @@ from raxss.uncertainty.validation import ValidationReport
 
 if TYPE_CHECKING:
     from raxss.explain.faithfulness.model_adapter import WindowModelAdapter
-    from raxss.explain.faithfulness.one_series import SeriesFaithfulness
+    from raxss.explain.faithfulness.running import SeriesFaithfulness
 
 logger = logging.getLogger("raxss")
 
@@ -622,7 +622,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             One series, or those of one recording, usually its channels.
         name, positive
             Name of the recording, and the class that channels are ranked by when the page opens; for defaults see
-            `raxss.explain.export.report.contents.report_contents`.
+            `raxss.explain.report_of`.
 
         Returns
         -------
@@ -649,7 +649,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         `raxss.explain.faithfulness.SeriesFaithfulness`
         """
-        from raxss.explain.faithfulness.one_series import faithfulness_of  # slow to import
+        from raxss.explain.faithfulness.running import faithfulness_of  # slow to import
 
         (series,) = self.known_series([X if isinstance(X, Series) else Series(X)])
         return faithfulness_of(self.model_adapter(), series, seed=seed)
@@ -658,7 +658,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Adapter of the fitted model for `raxss.explain.faithfulness`."""
         from raxss.explain.faithfulness.model_adapter import WindowModelAdapter
 
-        return WindowModelAdapter(self.predictor(), tuple(self.classes_.tolist()))
+        return WindowModelAdapter.of(self.predictor(), tuple(self.classes_.tolist()))
 
     def known_series(self, X: Any, *, warn: bool = False) -> list[Series]:
         """Series in any accepted form, checked against the training data (variates, preparation, rate)."""

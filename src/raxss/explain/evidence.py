@@ -1,7 +1,4 @@
-"""Evidence of one prediction: windows, weights, contributions and neighbours, as data.
-
-series_evidence.py shows it, writes it and reads it back.
-"""
+"""Evidence of one prediction as data: windows, weights, contributions and neighbours. Files: series_evidence.py."""
 
 from __future__ import annotations
 
@@ -122,8 +119,8 @@ class Evidence:
         if isinstance(self.lists, pd.DataFrame):
             return self.lists
         refuse_too_large(
-            2 * BYTES_A_ROW * len(self.lists),
-            f"the table of the {len(self.lists):,} neighbours of series {self.name!r}",
+            2 * BYTES_A_ROW * self.lists.n_rows,
+            f"the table of the {self.lists.n_rows:,} neighbours of series {self.name!r}",
             "Use leaderboard(window) for those of one window, or write all to disk, to_parquet(folder, top=None).",
         )
         return pd.DataFrame(self.lists.columns())
@@ -134,7 +131,7 @@ class Evidence:
             raise DataError(
                 f"series {self.name!r} has no window {window}; its windows are 0 to {len(self.windows) - 1}."
             )
-        rows = self._lists_of(np.array([window]))
+        rows = self.leaderboards([window])
         row = self.windows.iloc[window]
         if rows.empty and not (row["lonely"] or row["nonfinite"]):
             raise DataError(
@@ -145,7 +142,10 @@ class Evidence:
 
     def leaderboards(self, windows: ArrayLike) -> pd.DataFrame:
         """The neighbours of several windows, one below the other; those that were not saved are left out."""
-        return self._lists_of(np.unique(np.asarray(windows, dtype=np.int64)))
+        wanted = np.unique(np.asarray(windows, dtype=np.int64))
+        if isinstance(self.lists, NeighborLists):
+            return pd.DataFrame(self.lists.columns(wanted))
+        return self.lists[self.lists["window"].isin(wanted)].reset_index(drop=True)
 
     def top_windows(self, n: int | None = 10, class_: Any = None) -> pd.DataFrame:
         """The windows that add most to a class (the predicted one by default); ties: the earlier first."""
@@ -157,14 +157,10 @@ class Evidence:
         """The probability of a class, the predicted one by default, as `predict_proba` returns it."""
         return float(self.probability[self.classes.index(self.class_named(class_))])
 
-    def sum_of(self, class_: Any = None) -> float:
-        """Sum of the contributions to a class, the predicted one by default; before any calibration."""
-        return float(self.series_probability[self.classes.index(self.class_named(class_))])
-
     def list_columns(self, top: int | None = 50) -> Iterator[Columns]:
         """The columns of `neighbors`, some windows at a time; ``top`` as in `to_json`."""
         if isinstance(self.lists, pd.DataFrame):
-            yield columns_of(self.lists if top is None else self._lists_of(self.strongest(top)))
+            yield columns_of(self.lists if top is None else self.leaderboards(self.strongest(top)))
         elif top is None:
             yield from self.lists.chunks()
         else:
@@ -186,12 +182,6 @@ class Evidence:
         chosen = largest(self.columns["weight"], top).tolist()
         chosen += [self.columns[f"contribution_{class_}"].argmax() for class_ in self.classes]
         return np.unique(chosen).astype(np.int64)
-
-    def _lists_of(self, windows: NDArray[np.int64]) -> pd.DataFrame:
-        """The rows of `neighbors` of these windows, which ascend."""
-        if isinstance(self.lists, NeighborLists):
-            return pd.DataFrame(self.lists.columns(windows))
-        return self.lists[self.lists["window"].isin(windows)].reset_index(drop=True)
 
 
 def safe_name(name: str) -> str:

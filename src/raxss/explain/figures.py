@@ -138,7 +138,7 @@ def plot_contributions(
     if ax is None:
         ax = Figure(figsize=(8.0, 1.5 + 0.25 * (len(top) + 2)), layout="constrained").add_subplot()
     name = evidence.class_named(class_)
-    score = evidence.sum_of(class_)
+    score = float(evidence.series_probability[evidence.classes.index(name)])  # before any calibration
     steps = top[f"contribution_{name}"].to_numpy()
     n_others = len(evidence.windows) - len(top)
     others = max(score - float(steps.sum()), 0.0) if n_others else 0.0

@@ -17,7 +17,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from raxss.data.series import Series
-from raxss.data.training_overlap import summary_of
 from raxss.errors import ConfigError, did_you_mean
 from raxss.explain.evidence import Evidence
 from raxss.method.aggregation import aggregate
@@ -51,12 +50,8 @@ def strongest_apart(evidence: Evidence, n: int = N_WINDOWS, class_: Any = None) 
     """The windows that add most to a class and do not overlap, best first.
 
     At a small stride the windows that add most are shifts of one another, so each window that is taken excludes
-    those that share time with it.
-
-    Returns
-    -------
-    ``rank, window, start_s, end_s, probability, weight, contribution``. The probability is the weighted one:
-    calibrated and smoothed where the model does so.
+    those that share time with it. Columns: ``rank, window, start_s, end_s, probability, weight, contribution``; the
+    probability is the weighted one, calibrated and smoothed where the model does so.
     """
     name, table = evidence.class_named(class_), evidence.columns
     left = np.where(table["weight"] > 0, table[f"contribution_{name}"], -np.inf)
@@ -107,9 +102,6 @@ def under_other_weights(evidence: Evidence) -> dict[str, NDArray[np.float64]]:
     return scores
 
 
-AnyEvidence = TypeVar("AnyEvidence", bound=Evidence)
-
-
 @dataclass(frozen=True)
 class ChannelFindings:
     """One channel: its score and its strongest windows."""
@@ -142,17 +134,13 @@ class RecordingFindings:
             )
         )
 
-    @property
-    def seen_in_training(self) -> str:
-        """How many of the channels the model was fitted on, in a sentence."""
-        return summary_of([channel.evidence.seen_in_training for channel in self.channels])
-
     def ranked(self) -> list[ChannelFindings]:
         """The channels by probability of ``class_``, highest first; of equals the earlier first."""
         place = self.classes.index(self.class_)
         return sorted(self.channels, key=lambda item: -float(item.evidence.probability[place]))
 
 
+AnyEvidence = TypeVar("AnyEvidence", bound=Evidence)
 WhenDone = Callable[[RecordingFindings], None]
 
 
@@ -208,11 +196,6 @@ def by_recording(series: Iterable[Series]) -> dict[str, list[Series]]:
     for item in series:
         found.setdefault(recording_of(item), []).append(item)
     return found
-
-
-def without_name(warning: str, name: str) -> str:
-    """A warning without the name of its series."""
-    return warning.replace(f"series {name!r}", "the series")
 
 
 def class_of(classes: Sequence[Any], wanted: Any, model: Mapping[str, Any] | None = None) -> Any:

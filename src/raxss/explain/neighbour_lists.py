@@ -44,17 +44,10 @@ class NeighborLists:
         n_covered = windows.length - windows.n_padded
         return cls(retrieval, aggregation, n_covered, windows.rate, windows.offset_seconds)
 
-    def __len__(self) -> int:
-        return self._n_rows
-
     @functools.cached_property
-    def _n_rows(self) -> int:
+    def n_rows(self) -> int:
+        """Number of listed neighbours of all windows."""
         return int(np.count_nonzero(self.retrieval.neighbors >= 0))
-
-    @property
-    def short(self) -> NDArray[np.bool_]:
-        """``(n_windows,)`` windows with fewer than m neighbours; lists are filled from the front."""
-        return self.retrieval.neighbors[:, -1] < 0
 
     @property
     def overlap_share(self) -> float:
@@ -65,7 +58,7 @@ class NeighborLists:
             neighbors = self.retrieval.neighbors[which]
             distance = np.abs(neighbors - np.arange(which.start, which.stop)[:, np.newaxis])
             n_overlaps += int(np.count_nonzero((distance < n_apart) & (neighbors >= 0)))
-        return n_overlaps / len(self) if len(self) else np.nan
+        return n_overlaps / self.n_rows if self.n_rows else np.nan
 
     def columns(self, windows: NDArray[np.int64] | None = None) -> Columns:
         """One entry a window and rank, for these windows (ascending) or for all."""
@@ -119,8 +112,8 @@ def weight_without(
     *,
     temperature: float,
     weighting: str = "support",
-    gate: NDArray[np.float64] | None = None,  # (n_windows,)
-    rows: NDArray[np.int64] | slice = slice(None),
+    gate: NDArray[np.float64] | None = None,  # (n_windows,) added to each support, under the gated weightings
+    rows: NDArray[np.int64] | slice = slice(None),  # windows to compute
 ) -> NDArray[np.float64]:  # (n_rows, m)
     r"""The weight each window would have if one of its neighbours were left out of its list. Implements Eq. (4).
 
@@ -132,13 +125,6 @@ def weight_without(
     window that loses its only neighbour becomes lonely (a flat one keeps support 0); if no window has neighbours
     then, all supports are 0. The gate stays. NaN under ``shuffled`` and ``random``, where lists do not make the
     weights.
-
-    Parameters
-    ----------
-    gate
-        Added to each support before the softmax, under the gated weightings.
-    rows
-        Windows to compute; by default all.
 
     Examples
     --------

@@ -100,16 +100,15 @@ def columns_checked(windows: pd.DataFrame, neighbors: pd.DataFrame, classes: tup
     columns = columns_of(windows)
     numbers = ["window", "start_s", "end_s", "support", "weight"]
     numbers += [f"{what}_{class_}" for class_ in classes for what in ("posterior", "contribution")]
-    for name in numbers:
-        _need(name in columns and columns[name].dtype.kind in "iuf", f"windows have numbers in {name[:40]!r}")
-    for name in FLAGS:
-        _need(name in columns and columns[name].dtype.kind == "b", f"windows have truth values in {name!r}")
+    for table, names, kinds, what in (
+        (windows, numbers, "iuf", "windows have numbers"),
+        (windows, FLAGS, "b", "windows have truth values"),
+        (neighbors, OF_NEIGHBORS, "iuf", "neighbors have numbers"),
+    ):
+        for name in names:
+            _need(name in table and table[name].dtype.kind in kinds, f"{what} in {name[:40]!r}")
     _need(len(windows) > 0, "there is a window")
     _need(bool((columns["window"] == np.arange(len(windows))).all()), "windows are numbered from 0")
-    for name in OF_NEIGHBORS:
-        _need(
-            name in neighbors and neighbors[name].dtype.kind in "iuf", f"neighbors have numbers in {name!r}"
-        )
     return columns
 
 

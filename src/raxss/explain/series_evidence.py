@@ -6,8 +6,7 @@
     <-> evidence.json, windows.parquet, neighbors.parquet
 
 The contributions add up to the score, each weight follows from a support, each support is the mean of a list
-of neighbours: nothing here is fitted or approximated. Rows of neighbours are built on demand
-(neighbour_lists.py).
+of neighbours: nothing here is fitted or approximated.
 """
 
 from __future__ import annotations
@@ -33,11 +32,10 @@ from raxss.explain.reading import columns_checked, read_head, summary_of
 
 FORMATS = ("json", "parquet", "figures")
 WINDOWS_IN_JSON = 5000  # more than these are left to Parquet: a day of signal has 17 million
+NOTEBOOK_BYTES = 1_000_000  # of samples in the page that a notebook shows and keeps
 
 #: Fields that evidence of earlier versions does not have.
 LATER = ("calibrated_probability", "interval", "prediction_set", "notes", "seen_in_training")
-
-NOTEBOOK_BYTES = 1_000_000  # of samples in the page that a notebook shows and keeps
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,28 +58,14 @@ class SeriesEvidence(Evidence):
     def to_parquet(self, folder: Path | str, *, top: int | None = 50) -> None:
         """Write ``windows.parquet`` and ``neighbors.parquet`` into a folder; ``top`` as in `to_json`."""
         folder = make_folder(folder)
-        with whole_file(folder / "windows.parquet") as temporary:
-            write_parquet(temporary, [self.columns])
-        with whole_file(folder / "neighbors.parquet") as temporary:
-            write_parquet(temporary, self.list_columns(top))
-
-    def to_mne_annotations(self, *, n_windows: int = 10, class_: Any = None, raw: Any = None) -> Any:
-        """The strongest windows as ``mne.Annotations``: see `raxss.explain.mne_annotations`, also for several."""
-        from raxss.explain.export.annotations import mne_annotations
-
-        return mne_annotations(self, n_windows=n_windows, class_=class_, raw=raw)
+        for name, parts in (("windows", [self.columns]), ("neighbors", self.list_columns(top))):
+            with whole_file(folder / f"{name}.parquet") as temporary:
+                write_parquet(temporary, parts)
 
     def faithfulness(self, model: Any, *, seed: int = 0) -> Any:
-        """Test whether the score of the model rests on this evidence.
+        """Test whether the score of the model rests on this evidence: see `raxss.RAxSSClassifier.faithfulness`.
 
-        Parameters
-        ----------
-        model
-            The fitted `raxss.RAxSSClassifier`, with the settings that it explained with.
-
-        Returns
-        -------
-        `raxss.explain.faithfulness.SeriesFaithfulness`; see `raxss.RAxSSClassifier.faithfulness`.
+        The model is the fitted `raxss.RAxSSClassifier`, with the settings that it explained with.
         """
         if self.series is None:
             raise DataError(
@@ -107,17 +91,11 @@ class SeriesEvidence(Evidence):
     ) -> Path:
         """Write JSON, Parquet and figures into a folder of their own inside ``folder``; return that folder.
 
-        It is called `safe_name` of the series, and appears whole or not at all.
+        It is called `safe_name` of the series, and appears whole or not at all; ``top`` as in `to_json`.
 
-        Parameters
-        ----------
-        top
-            As in `to_json`.
-        figures
-            False is short for ``formats`` without ``"figures"``.
-        formats
-            Some of ``"json"``, ``"parquet"`` and ``"figures"``. Without ``"json"``, evidence.json has the summary
-            alone, which `load` needs beside the Parquet tables.
+        ``formats`` are some of ``"json"``, ``"parquet"`` and ``"figures"``; ``figures=False`` is short for those
+        without the last. Without ``"json"``, evidence.json has the summary alone, which `load` needs beside the
+        Parquet tables.
         """
         for item in formats:
             one_of("formats", item, FORMATS)
@@ -145,7 +123,7 @@ class SeriesEvidence(Evidence):
             head = read_head(folder / "evidence.json")
             if head["format"] != FORMAT:
                 raise ValueError(f"its format is {head['format']!r}, needed is {FORMAT!r}")
-            summary = summary_of(head, _summary_fields(), LATER)
+            summary = summary_of(head, SUMMARY, LATER)
             windows, neighbors = (
                 current_columns(read_parquet(folder / f"{name}.parquet")) for name in ("windows", "neighbors")
             )
@@ -213,7 +191,7 @@ class SeriesEvidence(Evidence):
     def _json_parts(self, top: int | None, *, with_tables: bool = True, whole: bool = False) -> Iterator[str]:
         """The text of `to_json`, piece by piece: of a long recording it is hundreds of megabytes."""
         head = {"format": FORMAT, "note": NOTE, "n_windows": len(self.columns["window"])}
-        summary = {name: getattr(self, name) for name in _summary_fields()}
+        summary = {name: getattr(self, name) for name in SUMMARY}
         head |= {name: value for name, value in summary.items() if value is not None or name not in LATER}
         if self.interval is not None:
             head["interval"] = self.interval.to_json()
@@ -221,32 +199,25 @@ class SeriesEvidence(Evidence):
             head["abstains"] = self.abstains
         yield json.dumps(json_ready(head), indent=2, allow_nan=False, default=str).removesuffix("\n}")
         if with_tables:
-            n, some = len(self.columns["window"]), None
+            n = len(self.columns["window"])
+            chosen = np.arange(n)
             if not whole and top is not None and n > WINDOWS_IN_JSON:
-                some = self.strongest(top)
-                left_out = {"n_windows": n - len(some), "all_are_in": "windows.parquet"}
+                chosen = self.strongest(top)
+                left_out = {"n_windows": n - len(chosen), "all_are_in": "windows.parquet"}
                 yield f',\n  "windows_left_out": {json.dumps(left_out)}'
             yield ',\n  "windows": ['
-            yield from _json_rows(self._window_chunks(some))
+            chunks = (chosen[at : at + WINDOWS_A_CHUNK] for at in range(0, len(chosen), WINDOWS_A_CHUNK))
+            yield from _json_rows(
+                {name: values[some] for name, values in self.columns.items()} for some in chunks
+            )
             yield '\n  ],\n  "neighbors": ['
             yield from _json_rows(self.list_columns(top))
             yield "\n  ]"
         yield "\n}\n"
 
-    def _window_chunks(self, some: NDArray[np.int64] | None = None) -> Iterator[Columns]:
-        """The columns of these windows, or of all, some at a time."""
-        if some is not None:
-            yield {name: values[some] for name, values in self.columns.items()}
-            return
-        for first in range(0, len(self.columns["window"]), WINDOWS_A_CHUNK):
-            yield {name: values[first : first + WINDOWS_A_CHUNK] for name, values in self.columns.items()}
 
-
-def _summary_fields() -> list[str]:
-    """Fields of `SeriesEvidence` without its tables and its samples."""
-    return [
-        field.name for field in fields(SeriesEvidence) if field.name not in ("columns", "lists", "series")
-    ]
+#: Fields of `SeriesEvidence` without its tables and its samples.
+SUMMARY = [item.name for item in fields(SeriesEvidence) if item.name not in ("columns", "lists", "series")]
 
 
 def _json_rows(parts: Iterable[Columns]) -> Iterator[str]:

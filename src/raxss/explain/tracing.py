@@ -91,23 +91,26 @@ def trace(
     classes = tuple(_plain(class_) for class_ in classes)
     _check_parts(series, windows, retrieval, aggregation, classes)
     usable = ~np.isnan(aggregation.influence)
+
+    def by_class(what: str, values: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
+        return (
+            {} if values is None else {f"{what}_{class_}": values[:, c] for c, class_ in enumerate(classes)}
+        )
+
+    gate = aggregation.gate
     table: dict[str, NDArray[Any]] = {
         "window": np.arange(len(windows), dtype=np.int64),
         "start_s": windows.start_seconds,
         "end_s": windows.end_seconds,
+        **by_class("posterior", aggregation.posteriors),
+        **by_class("uncalibrated", uncalibrated),
+        **by_class("smoothed", aggregation.smoothed),
+        "support": aggregation.support,
+        **({} if gate is None else {"gate": gate, "influence": aggregation.influence}),
+        "weight": aggregation.weights,
+        **by_class("contribution", aggregation.contributions),
+        **{name: getattr(retrieval, name) for name in ("flat", "nonfinite", "lonely", "padded")},
     }
-    table |= {f"posterior_{class_}": aggregation.posteriors[:, c] for c, class_ in enumerate(classes)}
-    if uncalibrated is not None:
-        table |= {f"uncalibrated_{class_}": uncalibrated[:, c] for c, class_ in enumerate(classes)}
-    if aggregation.smoothed is not None:
-        table |= {f"smoothed_{class_}": aggregation.smoothed[:, c] for c, class_ in enumerate(classes)}
-    table["support"] = aggregation.support
-    if aggregation.gate is not None:
-        table |= {"gate": aggregation.gate, "influence": aggregation.influence}
-    table["weight"] = aggregation.weights
-    table |= {f"contribution_{class_}": aggregation.contributions[:, c] for c, class_ in enumerate(classes)}
-    table |= {name: getattr(retrieval, name) for name in ("flat", "nonfinite", "lonely", "padded")}
-
     lists = NeighborLists.of(windows, retrieval, aggregation)
     n_bank = len(windows) if retrieval.bank == "series" else retrieval.bank_size
     own = {
@@ -231,7 +234,7 @@ def _warnings_about(evidence: SeriesEvidence, lists: NeighborLists) -> list[str]
         )
     if n_usable == 1:
         return [*found, "there is one usable window, and it decides alone."]
-    if not len(lists):
+    if not lists.n_rows:
         alone = "the gate alone makes the weights" if weighting.needs_gate else "the weights are uniform"
         return [*found, f"none of the {n_usable} windows has an eligible neighbour: {alone}."]
     if weighting.needs_retrieval:
@@ -250,7 +253,7 @@ def _warnings_about(evidence: SeriesEvidence, lists: NeighborLists) -> list[str]
         )
     shaped = ~(windows["nonfinite"] | windows["flat"])
     n_shaped = int(shaped.sum())
-    n_short = int(lists.short[shaped].sum())
+    n_short = int((lists.retrieval.neighbors[shaped, -1] < 0).sum())  # lists are filled from the front
     n_lonely = int(windows["lonely"][shaped].sum())
     if n_short:
         lonely = f"; {n_lonely} of them have none and take the mean support of the others" if n_lonely else ""

@@ -5,7 +5,7 @@
 Windows that start within one stretch of L samples are drawn together, with replacement, because they overlap
 and have nearly the same posterior; the weights of each draw are normalised to sum to 1. The interval shows how
 much the score depends on which stretches of the recording there were, not whether the network is right. Series
-scores calibrated by Venn-Abers have an interval of another kind (calibration/venn_abers.py).
+scores calibrated by Venn-Abers have an interval of another kind (calibration/maps.py).
 """
 
 from __future__ import annotations
@@ -29,22 +29,12 @@ BOOTSTRAP, VENN_ABERS = "block bootstrap over windows", "Venn-Abers"
 
 @dataclass(frozen=True, eq=False)
 class Interval:
-    """Interval of the probability of each class.
+    """Interval of the probability of each class; of Venn-Abers a pair of which one probability is calibrated."""
 
-    Attributes
-    ----------
-    low, high
-        ``(C,)`` each.
-    method
-        ``"block bootstrap over windows"`` or ``"Venn-Abers"``.
-    level
-        Share of the draws within it; None for Venn-Abers, a pair of probabilities of which one is calibrated.
-    """
-
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-    method: str
-    level: float | None
+    low: NDArray[np.float64]  # (C,)
+    high: NDArray[np.float64]  # (C,)
+    method: str  # "block bootstrap over windows" or "Venn-Abers"
+    level: float | None  # share of the draws within it; None for Venn-Abers
 
     def to_json(self) -> dict[str, Any]:
         """As a dict of plain types."""
@@ -52,9 +42,9 @@ class Interval:
 
 
 def bootstrap_interval(
-    weights: NDArray[np.float64],  # (n_windows,)
-    contributions: NDArray[np.float64],  # (n_windows, C)
-    starts: NDArray[np.int64],  # (n_windows,)
+    weights: NDArray[np.float64],  # (n_windows,) alpha_k
+    contributions: NDArray[np.float64],  # (n_windows, C) alpha_k times the posterior of the window
+    starts: NDArray[np.int64],  # (n_windows,) first samples
     *,
     window_length: int,
     after: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
@@ -62,16 +52,7 @@ def bootstrap_interval(
     """The middle 95 % of the scores of 1000 draws of blocks of windows; None for fewer than 5 blocks.
 
     Windows of neighbouring blocks still overlap, and a recording is seldom stationary, so the interval is rather
-    too narrow than too wide.
-
-    Parameters
-    ----------
-    weights, contributions
-        alpha_k, and alpha_k times the posterior of the window.
-    starts
-        First sample of each window.
-    after
-        Calibration of series scores ``(n, C)``, applied to each draw.
+    too narrow than too wide. ``after`` is a calibration of series scores ``(n, C)``, applied to each draw.
     """
     blocks = (starts - starts.min()) // window_length
     if blocks.max() >= MOST_BLOCKS:

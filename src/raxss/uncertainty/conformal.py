@@ -1,8 +1,5 @@
 """Split conformal prediction: sets of classes that cannot be ruled out.
 
-    1 - p of the true class of validation series (n,), alpha -> threshold
-    probabilities (n_series, C), threshold                   -> sets (n_series, C) of bool
-
 The score is LAC's (Sadinle et al., 2019), which has the smallest sets: a class stays in the set unless it is
 less likely than the true class was in all but a share alpha of the validation series. If a new series is
 exchangeable with those, its set holds the true class with probability 1 - alpha at least, whatever the network

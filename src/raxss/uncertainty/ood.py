@@ -132,16 +132,15 @@ class OODDetector:
     def notes(self, series: Series, support: float | None = None) -> list[str]:
         """How a series differs from the training data; ``support`` is its mean, where known."""
         notes = []
-        if series.n_samples < self.shortest / TIMES:
-            notes.append(
-                f"the recording is shorter than any that the model has learned from: {series.n_samples:,} samples, "
-                f"{self.shortest:,} at least there."
-            )
-        if series.n_samples > self.longest * TIMES:
-            notes.append(
-                f"the recording is longer than any that the model has learned from: {series.n_samples:,} samples, "
-                f"up to {self.longest:,} there."
-            )
+        for beyond, how, usual in (
+            (series.n_samples < self.shortest / TIMES, "shorter", f"{self.shortest:,} at least"),
+            (series.n_samples > self.longest * TIMES, "longer", f"up to {self.longest:,}"),
+        ):
+            if beyond:
+                notes.append(
+                    f"the recording is {how} than any that the model has learned from: {series.n_samples:,} "
+                    f"samples, {usual} there."
+                )
         if self.spectrum is not None:
             notes += _about_spectrum(self.spectrum, series)
         if self.support is not None and support is not None and np.isfinite(support):

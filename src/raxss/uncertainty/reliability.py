@@ -20,9 +20,7 @@ CLAMP = 1e-6  # as in the training loss: a calibration map may give 0
 Z = float(norm.ppf(0.975))
 
 
-def reliability_table(
-    targets: ArrayLike, probabilities: ArrayLike, *, n_bins: int = N_BINS
-) -> list[dict[str, Any]]:
+def reliability_table(targets: ArrayLike, probabilities: ArrayLike) -> list[dict[str, Any]]:
     """Mean predicted probability and observed share, bin by bin; empty bins are left out.
 
     Two classes: bins of the probability of the second, against the share of it. More: bins of the largest
@@ -46,7 +44,7 @@ def reliability_table(
         predicted, hits = values[:, 1], classes == 1
     else:
         predicted, hits = values.max(axis=1), values.argmax(axis=1) == classes
-    edges = np.linspace(0.0, 1.0, n_bins + 1)
+    edges = np.linspace(0.0, 1.0, N_BINS + 1)
     bins = np.searchsorted(edges[1:-1], predicted)
     rows = []
     for place in np.unique(bins):

@@ -20,8 +20,7 @@ from raxss.data.training_overlap import TrainingRecord
 from raxss.errors import ConfigError
 from raxss.method.inference import Prediction
 from raxss.uncertainty.bootstrap import VENN_ABERS, Interval, bootstrap_interval
-from raxss.uncertainty.calibration.maps import Calibration
-from raxss.uncertainty.calibration.venn_abers import VennAbersCalibration
+from raxss.uncertainty.calibration.maps import Calibration, VennAbersCalibration
 from raxss.uncertainty.conformal import prediction_sets
 from raxss.uncertainty.ood import OODDetector
 from raxss.uncertainty.validation import ValidationReport
@@ -29,31 +28,17 @@ from raxss.uncertainty.validation import ValidationReport
 
 @dataclass(frozen=True, eq=False)
 class ScoredSeries:
-    """The score of one series and its uncertainty.
-
-    Attributes
-    ----------
-    probability
-        ``(C,)`` as `predict_proba` gives it.
-    series_probability
-        ``(C,)`` the sum of the windows' contributions; the same unless series are calibrated.
-    interval
-        Interval of the probability; None for a series that is too short.
-    prediction_set
-        ``(C,)`` the classes that cannot be ruled out; None where the model has no sets.
-    notes
-        Warnings about this series or the model, in plain words.
-    seen_in_training
-        Whether the model was fitted on this series, by content: one of `raxss.data.training_overlap.STATES`.
-    """
+    """The score of one series and its uncertainty."""
 
     series: Series
-    probability: NDArray[np.float64]
-    series_probability: NDArray[np.float64]
-    interval: Interval | None
-    prediction_set: NDArray[np.bool_] | None
-    notes: tuple[str, ...]
-    seen_in_training: str
+    probability: NDArray[np.float64]  # (C,) as `predict_proba` gives it
+    series_probability: NDArray[
+        np.float64
+    ]  # (C,) sum of the contributions; the same unless series are calibrated
+    interval: Interval | None  # of the probability; None for a series that is too short
+    prediction_set: NDArray[np.bool_] | None  # (C,) classes not ruled out; None where the model has no sets
+    notes: tuple[str, ...]  # warnings about this series or the model, in plain words
+    seen_in_training: str  # whether the model was fitted on this series: one of `training_overlap.STATES`
 
     @property
     def abstains(self) -> bool | None:
@@ -70,9 +55,7 @@ class UncertaintySummary:
     alpha: float  # share of the prediction sets that may miss the true class; 0: no sets
     calibrated: bool  # whether a calibration of windows or of series is in use
     series_calibration: Calibration | None  # the one of series, where it is in use
-    changed: (
-        bool  # whether settings of windows, retrieval or weights differ from those of the validation report
-    )
+    changed: bool  # whether settings of windows, retrieval or weights differ from those of the report
     rates: Sequence[float]  # of the training series
     seen: TrainingRecord  # digests of the training data
 

@@ -30,26 +30,18 @@ ROW = {"from": float, "to": float, "n": int, "said": float, "found": float, "low
 class ValidationReport:
     """Figures of the validation set; no series, no names.
 
-    Attributes
-    ----------
-    n_series, n_groups
-        Validation series, and their groups (patients, pairs).
-    settings
-        Hash of the settings that the scores depend on.
-    scores
-        1 - p of the true class, ascending, ``(n_series,)``: ``"uncalibrated"``, and ``"calibrated"`` where a map
-        was fitted and could be cross-fitted.
-    reliability, figures
-        Under the same names: the table of `raxss.uncertainty.reliability.reliability_table`, and Brier score,
-        calibration error and log loss.
+    Scores, reliability and figures are ``"uncalibrated"``, and ``"calibrated"`` where a map was fitted and could be
+    cross-fitted.
     """
 
     n_series: int
-    n_groups: int
-    settings: str
-    scores: Mapping[str, NDArray[np.float64]]
-    reliability: Mapping[str, list[dict[str, Any]]]
-    figures: Mapping[str, dict[str, float]]
+    n_groups: int  # patients, pairs
+    settings: str  # hash of the settings that the scores depend on
+    scores: Mapping[str, NDArray[np.float64]]  # (n_series,) 1 - p of the true class, ascending
+    reliability: Mapping[
+        str, list[dict[str, Any]]
+    ]  # rows of `raxss.uncertainty.reliability.reliability_table`
+    figures: Mapping[str, dict[str, float]]  # Brier score, calibration error and log loss
 
     @classmethod
     def of(

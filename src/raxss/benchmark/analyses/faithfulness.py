@@ -49,7 +49,7 @@ def subject_of(model: Any) -> ModelAdapter:
     if isinstance(model, RAxSSClassifier):
         return model.model_adapter()
     if isinstance(model, MILClassifier):
-        return MILModelAdapter(model)
+        return MILModelAdapter.of(model)
     raise ConfigError(
         f"a {type(model).__name__} shows no windows with weights, so there is no explanation to ask about. Give a "
         "RAxSSClassifier or a MILClassifier."

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -25,11 +25,8 @@ from raxss.benchmark.baselines.mil import BagNetwork, MILClassifier
 from raxss.data.series import Series
 from raxss.explain.faithfulness.model_adapter import (
     GradientAttribution,
+    ModelAdapter,
     WindowAttribution,
-    digest_of,
-    gradient_attribution,
-    in_portions,
-    layer_outputs,
 )
 from raxss.explain.faithfulness.perturbed_series import distinct_windows, portions
 from raxss.method.aggregation import posteriors_of
@@ -41,51 +38,32 @@ Floats = NDArray[np.float64]
 logger = logging.getLogger("raxss")
 
 
-@dataclass(frozen=True, eq=False)
-class MILModelAdapter:
-    """A fitted `MILClassifier` with the interface of a model adapter."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MILModelAdapter(ModelAdapter):
+    """A fitted `MILClassifier` with the interface of a model adapter; nothing is retrieved."""
 
     model: MILClassifier
+    network: BagNetwork  # encoder, attention and classifier
 
-    @property
-    def classes(self) -> tuple[Any, ...]:
-        """Columns of every probability."""
-        return tuple(self.model.classes_.tolist())
-
-    @property
-    def window_length(self) -> int:
-        """L, in samples."""
-        return int(self.model.window_length_)
-
-    @property
-    def stride(self) -> int:
-        """Samples from one window to the next."""
-        return int(self.model.stride)
-
-    @property
-    def network(self) -> BagNetwork:
-        """Encoder, attention and classifier."""
-        return self.model.backbone_
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the network."""
-        return pick_device(self.model.device)
-
-    @property
-    def retrieves(self) -> bool:
-        """Nothing is retrieved."""
-        return False
+    @classmethod
+    def of(cls, model: MILClassifier) -> Self:
+        """Adapter of a model."""
+        return cls(
+            model=model,
+            classes=tuple(model.classes_.tolist()),
+            window_length=int(model.window_length_),
+            stride=int(model.stride),
+            network=model.backbone_,
+            device=pick_device(model.device),
+            retrieves=False,
+        )
 
     @property
     def identity(self) -> dict[str, Any]:
         """Weights of the network, and the settings of the moment."""
         scaling = self.model.scaling_
-        return {
-            "network": digest_of(self.network),
+        return super().identity | {
             "fitted": [scaling.mode, scaling.mean.tolist(), scaling.deviation.tolist()],
-            "classes": [str(label) for label in self.classes],
-            "windows": [self.window_length, self.stride],
             "pooling": self.model.pooling,
         }
 
@@ -118,10 +96,6 @@ class MILModelAdapter:
                 posteriors.append(posteriors_of(logits.double()).cpu().numpy())
                 summed.append(value.sum(dim=0, keepdim=True))
         return np.concatenate(attended), np.concatenate(posteriors), torch.stack(summed).sum(dim=0)
-
-    def probabilities(self, series: Iterable[Series]) -> Floats:
-        """``(n_series, C)``, some at a time."""
-        return in_portions(self._probabilities, series, len(self.classes))  # checked when first judged
 
     def _probabilities(self, series: list[Series]) -> Floats:
         """Many copies at once; a window that occurs in several passes the network once."""
@@ -166,13 +140,13 @@ class MILModelAdapter:
         """The same with another network."""
         other = copy.copy(self.model)
         other.backbone_ = network
-        return replace(self, model=other)
+        return self.of(other)
 
     def with_stride(self, stride: int) -> Self:
         """The same at another stride."""
         other = copy.copy(self.model)
         other.stride = stride
-        return replace(self, model=other)
+        return self.of(other)
 
     def gradient_attribution(
         self, attribution: WindowAttribution, class_: int, baseline: str, *, seed: int
@@ -196,16 +170,7 @@ class MILModelAdapter:
         def value(windows: Tensor, weights: Tensor) -> Tensor:
             return (network.window_values(windows).float() @ slope[0]).sum() / n
 
-        return gradient_attribution(
-            value,
-            scaled,
-            attribution,
-            baseline,
-            network=network,
-            stride=self.stride,
-            device=device,
-            seed=seed,
-        )
+        return self._gradients(value, scaled, attribution, baseline, seed)
 
     def layers(self, series: Sequence[Series]) -> Iterator[dict[str, Floats]]:
         """Every named child of the encoder, and the features that attention reads."""
@@ -213,7 +178,7 @@ class MILModelAdapter:
         backbone = self.network.backbone.to(device).eval()
         for item in series:
             scaled = self.model.scaling_.apply(item)
-            found = layer_outputs(backbone, scaled, self.window_length, self.stride, device)
+            found = self._layer_outputs(backbone, scaled)
             (pool,) = self.model._pools_one_by_one([item])
             with torch.inference_mode():
                 some = [features_of(backbone, windows).double().cpu() for windows in pool.all_windows()]

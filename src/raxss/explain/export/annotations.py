@@ -27,7 +27,9 @@ def mne_annotations(
 ) -> Any:
     """The strongest windows as ``mne.Annotations``, such as ``raxss/soz p=0.93 rank 1``.
 
-    Followed in brackets by a mark where the model was fitted on the channel.
+    A mark in brackets follows where the model was fitted on the channel. Without ``raw`` there is no ``orig_time``:
+    onsets count from the first sample of the recording, as ``raw.set_annotations`` takes them. A series of several
+    variates marks all channels.
 
     Parameters
     ----------
@@ -41,11 +43,6 @@ def mne_annotations(
         The ``mne.io.Raw`` that they are for. Channels then have its names (``POL G1`` for ``G1``) and times its
         date, so that they can be added to its own: ``raw.set_annotations(raw.annotations + these)``. Crop it
         afterwards: its first sample must be that of the explained recording.
-
-    Returns
-    -------
-    Without ``raw``, annotations without ``orig_time``: onsets count from the first sample of the recording, as
-    ``raw.set_annotations`` takes them. A series of several variates marks all channels.
 
     Examples
     --------

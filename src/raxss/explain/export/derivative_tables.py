@@ -15,8 +15,8 @@ from typing import Any
 from raxss._core.atomic import json_ready, without_formula
 from raxss._core.version import __version__
 from raxss.data.training_overlap import STATES
-from raxss.explain.evidence import NOTE, Evidence
-from raxss.explain.findings import N_WINDOWS, ChannelFindings, RecordingFindings, without_name
+from raxss.explain.evidence import NOTE
+from raxss.explain.findings import N_WINDOWS, ChannelFindings, RecordingFindings
 from raxss.uncertainty.bootstrap import BOOTSTRAP, LEVEL, VENN_ABERS
 
 # Columns of channels.tsv that are copied, and what a cell may be. Descriptions, references and columns of
@@ -45,45 +45,48 @@ def channel_rows(
         *NEEDED,
         *(name for name in COPIED if name not in NEEDED and any(name in item for item in source)),
     ]
-    ranks = {id(item): rank for rank, item in enumerate(findings.ranked(), start=1)}
+    scored = {
+        id(item): _scored_cells(item, rank, findings.classes)
+        for rank, item in enumerate(findings.ranked(), start=1)
+    }
+    unscored = dict.fromkeys(next(iter(scored.values())))
     rows = []
     for cells, found in zip(source, _found_of(source, findings), strict=True):
         row: dict[str, Any] = {"name": cells.get("name", "")}
         row |= {name: _allowed(name, cells.get(name, "")) for name in copied}
-        evidence = None if found is None else found.evidence
-        for place, column in enumerate(class_columns("probability", findings.classes)):
-            row[column] = None if evidence is None else float(evidence.probability[place])
-        row["rank"] = None if found is None else ranks[id(found)]
-        row["predicted"] = None if evidence is None else without_formula(str(evidence.predicted))
-        row["n_windows"] = None if found is None else found.n_windows
-        row["effective_windows"] = None if evidence is None else evidence.effective_windows
-        rows.append(row | uncertainty_cells(findings.classes, evidence))
+        rows.append(row | (unscored if found is None else scored[id(found)]))
     return rows
 
 
-def uncertainty_cells(classes: Sequence[Any], found: Evidence | None) -> dict[str, Any]:
-    """Uncertainty of a channel's score, by column; None where that is not known.
+def _scored_cells(item: ChannelFindings, rank: int, classes: Sequence[Any]) -> dict[str, Any]:
+    """Score of a channel and its uncertainty, by column; None where that is not known.
 
     All columns are always there, so that tables of many recordings can be concatenated. They are those of
     ``raxss predict``, but ``low_`` and ``high_`` have other names: BIDS has a ``low_cutoff``, and a class may be
     called so.
     """
-    held = None if found is None else found.prediction_set
-    interval = None if found is None else found.interval
+    found = item.evidence
+    cells: dict[str, Any] = dict(
+        zip(class_columns("probability", classes), found.probability.tolist(), strict=True)
+    )
+    cells |= {
+        "rank": rank,
+        "predicted": without_formula(str(found.predicted)),
+        "n_windows": item.n_windows,
+        "effective_windows": found.effective_windows,
+        "seen_in_training": found.seen_in_training,
+    }
+    interval, held = found.interval, found.prediction_set
+    sums = None if found.calibrated_probability is None else found.series_probability
     low, high = (None, None) if interval is None else (interval.low, interval.high)
-    sums = None if found is None or found.calibrated_probability is None else found.series_probability
-    cells: dict[str, Any] = {"seen_in_training": None if found is None else found.seen_in_training}
     for name, values in (("uncalibrated", sums), ("interval_low", low), ("interval_high", high)):
         for place, column in enumerate(class_columns(name, classes)):
             cells[column] = None if values is None else float(values[place])
     cells["interval_method"] = None if interval is None else interval.method
     for class_, column in zip(classes, class_columns("in_set", classes), strict=True):
         cells[column] = None if held is None else class_ in held
-    cells["abstains"] = None if found is None else found.abstains
-    cells["warnings"] = (
-        None if found is None else " ".join(without_name(note, found.name) for note in found.notes or ())
-    )
-    return cells
+    notes = [note.replace(f"series {found.name!r}", "the series") for note in found.notes or ()]
+    return cells | {"abstains": found.abstains, "warnings": " ".join(notes)}
 
 
 def event_rows(findings: RecordingFindings) -> list[dict[str, Any]]:
@@ -117,22 +120,35 @@ def class_columns(what: str, classes: Sequence[Any]) -> list[str]:
 
 def about_channels(findings: RecordingFindings) -> dict[str, Any]:
     """Descriptions of the columns of channels.tsv that BIDS does not define."""
-    ranked = findings.class_
-    columns: dict[str, Any] = {"Description": f"Each channel's probabilities, by raxss {__version__}. {NOTE}"}
-    for class_, column in zip(findings.classes, class_columns("probability", findings.classes), strict=True):
-        columns[column] = {
-            "Description": f"Probability of the class '{class_}': the weighted mean over the channel's windows, "
-            "calibrated where the model calibrates scores of channels; of several stretches the one with the "
-            "highest probability of the class that channels are ranked by.",
-            **A_SHARE,
+    classes, alpha = findings.classes, findings.settings.get("conformal_alpha")
+    held = "a level that the model does not tell" if alpha is None else f"{100 * (1 - alpha):.4g} %"
+    too_short = "n/a where the channel is too short for an interval."
+    no_sets = "n/a where the model has no prediction sets."
+
+    def each(what: str, description: str, **more: Any) -> dict[str, Any]:
+        columns = zip(class_columns(what, classes), classes, strict=True)
+        return {
+            column: {"Description": description.format(f"the class '{class_}'"), **more}
+            for column, class_ in columns
         }
-    columns |= {
-        "rank": {"Description": f"Rank of the channel by its probability of '{ranked}'; 1 is the highest."},
+
+    return {
+        "Description": f"Each channel's probabilities, by raxss {__version__}. {NOTE}",
+        **each(
+            "probability",
+            "Probability of {}: the weighted mean over the channel's windows, calibrated where the model "
+            "calibrates scores of channels; of several stretches the one with the highest probability of the class "
+            "that channels are ranked by.",
+            **A_SHARE,
+        ),
+        "rank": {
+            "Description": f"Rank of the channel by its probability of '{findings.class_}'; 1 is the highest."
+        },
         "predicted": {
             "Description": "Class with the highest probability.",
             "Levels": {
                 cell_text(without_formula(str(label))): f"the class '{label}' of the model"
-                for label in findings.classes
+                for label in classes
             },
         },
         "n_windows": {"Description": "Number of windows that the channel was cut into."},
@@ -140,63 +156,50 @@ def about_channels(findings: RecordingFindings) -> dict[str, Any]:
             "Description": "Effective number of windows, 1 / sum of the squared weights: near n_windows all count "
             "alike, near 1 one decides."
         },
-    }
-    return columns | about_uncertainty(findings)
-
-
-def about_uncertainty(findings: RecordingFindings) -> dict[str, Any]:
-    """Descriptions of the columns of `uncertainty_cells`."""
-    classes, alpha = findings.classes, findings.settings.get("conformal_alpha")
-    columns: dict[str, Any] = {
         "seen_in_training": {
             "Description": "Whether the model was fitted on this channel, known by its samples, whatever its name. "
             "The score of a channel that the model was fitted on shows what it remembers, not how it does on new "
             "recordings. n/a where the channel was not scored.",
             "Levels": dict(STATES),
-        }
-    }
-
-    def describe(what: str, description: str, **more: Any) -> None:
-        for class_, column in zip(classes, class_columns(what, classes), strict=True):
-            columns[column] = {"Description": description.format(f"the class '{class_}'"), **more}
-
-    describe(
-        "uncalibrated",
-        "What the channel's windows add up to for {}, before calibration. n/a where the model does not calibrate "
-        "scores of channels: its probability is that sum.",
-        **A_SHARE,
-    )
-    ends = "n/a where the channel is too short for an interval."
-    describe("interval_low", "Lower end of the interval of the probability of {}. " + ends, **A_SHARE)
-    describe("interval_high", "Upper end of the interval of the probability of {}. " + ends, **A_SHARE)
-    columns["interval_method"] = {
-        "Description": f"What the interval is. {ends}",
-        "Levels": {
-            BOOTSTRAP: f"the middle {100 * LEVEL:.3g} % of what other draws of stretches of the same channel would "
-            "have said; it tells how much the score depends on which stretches there were, not whether the "
-            "network is right",
-            VENN_ABERS: "two probabilities of which one is calibrated; the farther they are apart, the less is "
-            "known of scores like this one",
+        },
+        **each(
+            "uncalibrated",
+            "What the channel's windows add up to for {}, before calibration. n/a where the model does not "
+            "calibrate scores of channels: its probability is that sum.",
+            **A_SHARE,
+        ),
+        **each(
+            "interval_low", f"Lower end of the interval of the probability of {{}}. {too_short}", **A_SHARE
+        ),
+        **each(
+            "interval_high", f"Upper end of the interval of the probability of {{}}. {too_short}", **A_SHARE
+        ),
+        "interval_method": {
+            "Description": f"What the interval is. {too_short}",
+            "Levels": {
+                BOOTSTRAP: f"the middle {100 * LEVEL:.3g} % of what other draws of stretches of the same channel "
+                "would have said; it tells how much the score depends on which stretches there were, not whether "
+                "the network is right",
+                VENN_ABERS: "two probabilities of which one is calibrated; the farther they are apart, the less is "
+                "known of scores like this one",
+            },
+        },
+        **each(
+            "in_set",
+            "Whether {} is in the channel's prediction set: it cannot be ruled out. Sets hold the true class in "
+            f"{held} of channels or more, if these are like the model's validation part. {no_sets}",
+            Levels={"true": "in the set", "false": "ruled out"},
+        ),
+        "abstains": {
+            "Description": f"Whether the prediction set is no answer: it holds several classes, or none. {no_sets}",
+            "Levels": {"true": "no answer", "false": "the set holds one class alone"},
+        },
+        "warnings": {
+            "Description": "How the channel is unlike what the model has learned from: its rate, length or "
+            "spectrum, or how alike its windows are; and whether its calibration was fitted under other settings. "
+            "n/a where nothing was noticed, which does not say that nothing is unlike."
         },
     }
-    without = "n/a where the model has no prediction sets."
-    held = "a level that the model does not tell" if alpha is None else f"{100 * (1 - alpha):.4g} %"
-    describe(
-        "in_set",
-        "Whether {} is in the channel's prediction set: it cannot be ruled out. Sets hold the true class in "
-        f"{held} of channels or more, if these are like the model's validation part. {without}",
-        Levels={"true": "in the set", "false": "ruled out"},
-    )
-    columns["abstains"] = {
-        "Description": f"Whether the prediction set is no answer: it holds several classes, or none. {without}",
-        "Levels": {"true": "no answer", "false": "the set holds one class alone"},
-    }
-    columns["warnings"] = {
-        "Description": "How the channel is unlike what the model has learned from: its rate, length or spectrum, "
-        "or how alike its windows are; and whether its calibration was fitted under other settings. n/a where "
-        "nothing was noticed, which does not say that nothing is unlike."
-    }
-    return columns
 
 
 def about_events(findings: RecordingFindings) -> dict[str, Any]:

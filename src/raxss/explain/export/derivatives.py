@@ -182,8 +182,10 @@ class Derivatives:
 
     def _places(self, name: str) -> list[str]:
         """channels.tsv, its sidecar, events.tsv, its sidecar; relative to the root."""
-        run = self.runs[name]
-        base = f"{self.tree.relative(run.folder)}/{with_task(name)}_desc-raxss"
+        folder, full = self.tree.relative(self.runs[name].folder), name
+        if "_task-" not in name:  # which BIDS requires and some trees leave out
+            full = re.sub(r"^(sub-[^_]+(?:_ses-[^_]+)?)", r"\1_task-unnamed", name)
+        base = f"{folder}/{full}_desc-raxss"
         return [f"{base}_{table}.{suffix}" for table in TABLES for suffix in ("tsv", "json")]
 
     def _hashes(self, name: str) -> dict[str, str]:
@@ -278,13 +280,6 @@ def open_derivatives(
             "ROOT, or overwrite them (--overwrite on the command line, overwrite=True in Python)",
         )
     return opened
-
-
-def with_task(name: str) -> str:
-    """The name of a recording with a task, which BIDS requires and some trees leave out."""
-    if "_task-" in name:
-        return name
-    return re.sub(r"^(sub-[^_]+(?:_ses-[^_]+)?)", r"\1_task-unnamed", name)
 
 
 def link_to(source: Path, root: Path, doi: str = "") -> str:

@@ -72,11 +72,16 @@ def write_tables(
             waiting: deque[tuple[int, Future[None], Future[None]]] = deque()  # windows of a series, its rows
             for item in evidence:
                 classes = classes or item.classes
-                _refuse_other_classes(item, classes)
+                if item.classes != classes:
+                    raise DataError(
+                        f"series {item.name!r} has the classes {', '.join(map(repr, item.classes))}, and those "
+                        f"before it {', '.join(map(repr, classes))}; one table holds the evidence of one model. "
+                        "Write them apart."
+                    )
                 rows.append(_summary_row(item))
                 name = _text(item.name)
-                listed = neighbors.later(name, item.list_columns(top))
-                waiting.append((len(item.columns["window"]), windows.later(name, [item.columns]), listed))
+                listed = neighbors.later(item.list_columns(top), name)
+                waiting.append((len(item.columns["window"]), windows.later([item.columns], name), listed))
                 del item  # or it would be held while the next is computed
                 while sum(n_windows for n_windows, *_ in waiting) > WINDOWS_WAITING:
                     for written in waiting.popleft()[1:]:
@@ -93,8 +98,7 @@ def write_tables(
 def write_parquet(path: Path, parts: Iterable[Columns]) -> None:
     """Columns to a Parquet file, part by part."""
     with _File(path) as file:
-        for part in parts:
-            file.append(_table(part))
+        file.append(parts)
 
 
 class _File:
@@ -106,18 +110,19 @@ class _File:
         self._gathered: list[pa.Table] = []
         self._thread = ThreadPoolExecutor(1)  # one, so that rows stay in order
 
-    def append(self, table: pa.Table) -> None:
-        self._gathered.append(table)
-        if sum(map(len, self._gathered)) >= ROWS_A_GROUP:
-            self._write_gathered()
+    def append(self, parts: Iterable[Columns], name: str | None = None) -> None:
+        """Write the rows of one series; with a name, their first column names the series."""
+        for columns in parts:
+            series = {} if name is None else {"series": pa.repeat(name, len(columns["window"]))}
+            self._gathered.append(
+                pa.table(series | {key: pa.array(values) for key, values in columns.items()})
+            )
+            if sum(map(len, self._gathered)) >= ROWS_A_GROUP:
+                self._write_gathered()
 
-    def later(self, name: str, parts: Iterable[Columns]) -> Future[None]:
+    def later(self, parts: Iterable[Columns], name: str) -> Future[None]:
         """Append the rows of one series, made and written by the thread of this file."""
-        return self._thread.submit(self._append_all, name, parts)
-
-    def _append_all(self, name: str, parts: Iterable[Columns]) -> None:
-        for part in parts:
-            self.append(_table(part, name))
+        return self._thread.submit(self.append, parts, name)
 
     def _write_gathered(self) -> None:
         if self._gathered:
@@ -135,12 +140,6 @@ class _File:
             self._write_gathered()
         if self._writer is not None:
             self._writer.close()
-
-
-def _table(columns: Columns, name: str | None = None) -> pa.Table:
-    """Arrow table; with a name, its first column names the series."""
-    series = {} if name is None else {"series": pa.repeat(name, len(columns["window"]))}
-    return pa.table(series | {key: pa.array(values) for key, values in columns.items()})
 
 
 def _summary_row(evidence: Evidence) -> dict[str, Any]:
@@ -189,14 +188,6 @@ def _summary_table(rows: list[dict[str, Any]]) -> pa.Table:
         except (pa.ArrowInvalid, pa.ArrowTypeError):  # labels of several types
             columns[name] = pa.array([None if value is None else _text(str(value)) for value in values])
     return pa.table(columns).replace_schema_metadata({"format": FORMAT, "note": NOTE})
-
-
-def _refuse_other_classes(evidence: Evidence, classes: tuple[Any, ...]) -> None:
-    if evidence.classes != classes:
-        raise DataError(
-            f"series {evidence.name!r} has the classes {', '.join(map(repr, evidence.classes))}, and those before "
-            f"it {', '.join(map(repr, classes))}; one table holds the evidence of one model. Write them apart."
-        )
 
 
 def _text(value: str) -> str:

@@ -101,26 +101,31 @@ def without_needless(
     return chosen
 
 
-def smallest_flip(
+def smallest_flips(
     adapter: ModelAdapter,
     attribution: WindowAttribution,
-    baseline: str,
     *,
     seed: int = 0,
     effects: dict[str, Floats] | None = None,
-) -> dict[str, Any]:
-    """Find few stretches whose replacement changes the decision.
+) -> dict[str, dict[str, Any]]:
+    """Find few stretches whose replacement changes the decision, for each baseline.
 
     Those that change the score most by themselves are added one at a time; of the first set that flips, each that
     is not needed is put back.
 
     Returns
     -------
-    ``flips``, whether replacing all in that order ever changes the decision; ``share`` and ``seconds`` of what is
-    replaced then (an upper bound of the least), ``stretches``, their indices.
+    Baseline -> ``flips``, whether replacing all in that order ever changes the decision; ``share`` and ``seconds``
+    of what is replaced then (an upper bound of the least), ``stretches``, their indices.
     """
-    class_ = attribution.predicted
     stretches = Stretches.of(attribution.series, attribution.window_length, seed=seed, effects=effects)
+    return {name: _smallest_flip(adapter, attribution, stretches, name) for name in BASELINES}
+
+
+def _smallest_flip(
+    adapter: ModelAdapter, attribution: WindowAttribution, stretches: Stretches, baseline: str
+) -> dict[str, Any]:
+    class_ = attribution.predicted
     order = np.argsort(alone(adapter, stretches, baseline)[:, class_], kind="stable")
     place = np.empty(len(order), dtype=int)
     place[order] = np.arange(len(order))

@@ -1,8 +1,5 @@
 """Deletion and insertion curves: scores while stretches are replaced in the order that evidence gives them.
 
-    ModelAdapter, Series -> an order of its stretches by each rule -> stretches replaced one after the other
-        -> windows, retrieval and score recomputed -> curves over the seconds removed -> areas
-
 Deletion starts from the signal and takes the first of an order away first; insertion starts from the baseline and
 puts them back. The score is that of the class that was predicted. The less area under deletion and the more under
 insertion, the better an order; orders are judged by their distance from random ones.
@@ -150,8 +147,8 @@ def delete_and_insert(
     Orders, all for the class that was predicted, the mean over a stretch first: ``contribution``, weight ×
     (posterior − series probability); ``weight`` alone; ``posterior`` alone; ``gradient``, integrated gradients from
     the baseline; ``random``. ``occlusion`` is no evidence but a ceiling to compare with: what replacing each
-    stretch alone does to the score. It is kept in ``effects``, where that is given, for `smallest_flip` of the same
-    adapter, series and seed.
+    stretch alone does to the score. It is kept in ``effects``, where that is given, for `smallest_flips` of the
+    same adapter, series and seed.
     """
     stretches = Stretches.of(attribution.series, attribution.window_length, seed=seed, effects=effects)
     class_ = attribution.predicted

@@ -1,9 +1,5 @@
 """Localisation: evidence against known events in time, with baselines.
 
-    WindowAttribution, events in samples -> truth (n_samples,) -> average precision, and by chance
-    scores of samples, truth of every channel -> mean area, and the share of circular shifts that do as well
-    Series -> band power, line length: scores of a plain detector
-
 Contributions to a class count, spread over samples, so that evidence may be no finer than its windows and still
 count. Chance is the mean area with the events moved in time: smooth evidence lies on events by luck more often
 than samples in a random order do. Windows that know the marks show what windows of this length can reach.
@@ -117,14 +113,8 @@ class Shifted:
 def shift_test(scores: Sequence[Floats], truths: Sequence[Truth], *, step: int = 8) -> Shifted:
     """Compare the area of channels with that under every circular shift of their marks.
 
-    All channels are shifted together, because events of one moment are seen on many of them.
-
-    Parameters
-    ----------
-    scores, truths
-        Of each channel, ``(n_samples,)``, the same number in all.
-    step
-        Samples from one shift to the next.
+    Scores and truths are of each channel, ``(n_samples,)``, the same number in all. They are shifted together, by
+    ``step`` samples at a time, because events of one moment are seen on many channels.
 
     Examples
     --------

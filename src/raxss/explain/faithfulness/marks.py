@@ -1,8 +1,5 @@
 """Readers of marked events: which samples of which channel lie in one.
 
-    table of events (.tsv) -> Mark: onset, duration, channel, kind
-    marks, series          -> truth by name of series (n_samples,)
-
 Two forms are read: a column with the channel (``channels``, ``channel``, ``name``; BIDS derivatives), or the
 channel behind the kind of event in ``trial_type`` or ``label`` (``ripple_AHR3-4``, as in OpenNeuro ds003498).
 Marks are often about differences of contacts; `as_marked` makes these from single contacts.
@@ -11,7 +8,7 @@ Marks are often about differences of contacts; `as_marked` makes these from sing
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,11 +37,8 @@ class Mark:
     kind: str = ""
 
 
-def read_events(path: Path | str, *, kinds: Collection[str] = ()) -> list[Mark]:
-    """The marked events of a tab-separated table, in its order; rows without a time or a channel are left out.
-
-    ``kinds``: only events of these kinds; all where it is empty.
-    """
+def read_events(path: Path | str) -> list[Mark]:
+    """The marked events of a tab-separated table, in its order; rows without a time or a channel are left out."""
     try:
         table = read_table(Path(path))
     except RecordingError as error:
@@ -68,13 +62,7 @@ def read_events(path: Path | str, *, kinds: Collection[str] = ()) -> list[Mark]:
             f"the marks {display_name(path)} have {len(table.rows)} rows, none of which tells onset, duration and "
             "channel. Give events of single channels."
         )
-    known = dict.fromkeys(item.kind for item in found)
-    if unknown := [entry for entry in kinds if entry not in known]:
-        raise DataError(
-            f"the marks {display_name(path)} have no events of the kind {unknown[0]!r}; there are "
-            f"{join_names(known)}."
-        )
-    return [item for item in found if not kinds or item.kind in kinds]
+    return found
 
 
 def _seconds(cells: Mapping[str, str], column: str, path: Path, line: int) -> float:

@@ -1,8 +1,4 @@
-"""Measures of faithfulness: the results of all probes as a table, with means and intervals over groups.
-
-Parts -> measures: a row for each series, probe and measure -> summary: its mean with interval over groups
-      -> curves: the mean deletion and insertion curve of every order
-"""
+"""Measures of faithfulness: the results of all probes as a table, with means and intervals over groups."""
 
 from __future__ import annotations
 
@@ -33,6 +29,7 @@ Frame = pd.DataFrame
 Row = tuple[str, str, str, float | None]  # probe, of, measure, value
 COLUMNS = ["probe", "of", "measure"]
 N_RESAMPLES = 2000
+NETWORK_MEASURES = ("rank_correlation", "top_overlap", "posterior_correlation", "weight_correlation", "moved")
 SEED = 69421
 
 
@@ -75,13 +72,7 @@ def _measures(parts: Parts, place: int, counts: Mapping[Any, int]) -> Iterator[R
             yield "retrieval", row["control"], "balanced accuracy lost", worth * (float(right) - float(now))
     for step in parts.of_all.get("network") or ():
         row = step[place]
-        for name in (
-            "rank_correlation",
-            "top_overlap",
-            "posterior_correlation",
-            "weight_correlation",
-            "moved",
-        ):
+        for name in NETWORK_MEASURES:
             yield "network", f"step {row['step']}", name, row[name]
             if name.endswith("correlation") and row[name] is not None:
                 # A score turned upside down still shows what it showed before.

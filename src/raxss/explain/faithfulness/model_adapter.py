@@ -12,10 +12,11 @@ from __future__ import annotations
 import copy
 import hashlib
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -23,7 +24,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from raxss.data.series import Series
-from raxss.explain.faithfulness.gradients import gradient_of, integrated_gradients
 from raxss.explain.faithfulness.perturbation import BASELINES
 from raxss.explain.faithfulness.perturbed_series import one_by_one, probabilities_of_copies
 from raxss.explain.faithfulness.timeline import spread
@@ -33,6 +33,7 @@ from raxss.method.windows import windows_of
 
 Floats = NDArray[np.float64]
 logger = logging.getLogger("raxss")
+GRADIENT_STEPS = 16
 COPIES_BYTES = 2**28  # of perturbed copies that are held at once
 SAMPLES_A_GRADIENT = {"cpu": 2**17, "cuda": 2**21}  # of the windows in one pass; a gradient keeps every layer
 
@@ -82,106 +83,185 @@ class GradientAttribution:
     found: float  # sum of the attributions; far from `change` where steps without a slope decide
 
 
-class ModelAdapter(Protocol):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ModelAdapter(ABC):
     """Interface of a fitted model for the probes."""
 
-    @property
-    def classes(self) -> tuple[Any, ...]:
-        """Columns of every probability."""
-
-    @property
-    def window_length(self) -> int:
-        """L, in samples."""
-
-    @property
-    def stride(self) -> int:
-        """Samples from one window to the next."""
-
-    @property
-    def network(self) -> nn.Module:
-        """The network that scores windows."""
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the network."""
-
-    @property
-    def retrieves(self) -> bool:
-        """Whether weights come from neighbours."""
+    classes: tuple[Any, ...]  # columns of every probability
+    window_length: int
+    stride: int
+    network: nn.Module  # that scores windows
+    device: torch.device
+    retrieves: bool  # whether weights, or what windows say, come from neighbours
 
     @property
     def identity(self) -> dict[str, Any]:
         """All that decides its outputs, for hashes."""
+        return {
+            "network": digest_of(self.network),
+            "classes": [str(name) for name in self.classes],
+            "windows": [self.window_length, self.stride],
+        }
 
+    @abstractmethod
     def attributions(
         self, series: Sequence[Series], *, with_lists: bool = False
     ) -> Iterator[WindowAttribution]:
         """One for each series; ``with_lists``: with neighbours, where the model has any."""
 
     def probabilities(self, series: Iterable[Series]) -> Floats:
-        """``(n_series, C)``."""
+        """``(n_series, C)``, some series at a time, so that not all are held."""
+        found: list[Floats] = [np.zeros((0, len(self.classes)))]
+        some: list[Series] = []
+        held = 0
+        for item in series:
+            some.append(item)
+            held += item.samples.nbytes
+            if held >= COPIES_BYTES:
+                found.append(self._probabilities(some))
+                some, held = [], 0
+        if some:
+            found.append(self._probabilities(some))
+        return np.concatenate(found)
 
+    @abstractmethod
+    def _probabilities(self, series: list[Series]) -> Floats:
+        """Of series that are held at once."""
+
+    @abstractmethod
     def with_network(self, network: nn.Module) -> Self:
         """The same with another network of the same shape."""
 
+    @abstractmethod
     def with_stride(self, stride: int) -> Self:
         """The same at another stride."""
 
+    @abstractmethod
     def gradient_attribution(
         self, attribution: WindowAttribution, class_: int, baseline: str, *, seed: int
     ) -> GradientAttribution | None:
         """Integrated gradients from a baseline; None where no gradient reaches the samples."""
 
+    @abstractmethod
     def layers(self, series: Sequence[Series]) -> Iterator[dict[str, Floats]]:
         """Outputs of each layer for the windows of each series: name -> ``(n_windows, d)``."""
 
+    def _gradients(
+        self,
+        value: Callable[[Tensor, Tensor], Tensor],
+        scaled: Series,
+        attribution: WindowAttribution,
+        baseline: str,
+        seed: int,
+    ) -> GradientAttribution | None:
+        """Integrated gradients of a sum over windows, some windows at a time, added up on the samples.
 
-@dataclass(frozen=True, eq=False)
-class WindowModelAdapter:
+        ``value``: windows ``(n, n_variates, length)``, weights ``(n,)`` -> their part of the sum.
+        """
+        length, stride, device, network = attribution.window_length, self.stride, self.device, self.network
+        start_of_path = scaled.with_samples(BASELINES[baseline](scaled.samples, seed))
+        both = [
+            torch.from_numpy(
+                np.nan_to_num(np.array(windows_of(item, window_length=length, stride=stride).strip))
+            )
+            .float()
+            .to(device)
+            .unfold(1, length, stride)
+            .transpose(0, 1)
+            for item in (scaled, start_of_path)
+        ]
+        weights = torch.from_numpy(attribution.weights).float().to(device)
+        on_samples = np.zeros(max(scaled.n_samples, length))
+        change = found = 0.0
+        step = max(SAMPLES_A_GRADIENT[device.type] // (length * scaled.n_variates), 1)
+        for first in range(0, len(weights), step):
+            starts = attribution.starts[first : first + step]  # some may be left out
+            rows = torch.from_numpy(starts // stride).to(device)
+            windows, start = (item[rows] for item in both)
+            share = weights[first : first + step]
+
+            def some_value(x: Tensor, share: Tensor = share) -> Tensor:
+                return value(x, share.repeat(len(x) // len(share)))  # of several steps at once
+
+            if first == 0 and gradient_of(some_value, windows, network) is None:
+                return None
+
+            def gradient(x: Tensor, some_value: Callable[[Tensor], Tensor] = some_value) -> Tensor:
+                slope = gradient_of(some_value, x, network)
+                return torch.zeros_like(x) if slope is None else slope
+
+            at_once = max(step // len(windows), 1)
+            gradients = integrated_gradients(gradient, windows, start, at_once=at_once)
+            values = gradients.double().sum(dim=1).cpu().numpy()
+            with torch.no_grad():
+                change += float(some_value(windows) - some_value(start))
+            found += float(values.sum())
+            for place, row in zip(starts, values, strict=True):
+                on_samples[place : place + length] += row
+        return GradientAttribution(on_samples[: scaled.n_samples], change, found)
+
+    def _layer_outputs(self, network: nn.Module, scaled: Series) -> dict[str, Floats]:
+        """Outputs of every child and grandchild of a network for the windows of a series.
+
+        Of outputs with a time axis, mean and deviation over it; layers without parameters are left out.
+        """
+        windows = windows_of(scaled, window_length=self.window_length, stride=self.stride)
+        strip = torch.from_numpy(np.nan_to_num(np.array(windows.strip, dtype=np.float32))).to(self.device)
+        cut = strip.unfold(1, self.window_length, self.stride).transpose(0, 1)
+        outputs: dict[str, list[Floats]] = {}
+
+        def record(name: str, _module: nn.Module, _inputs: Any, output: Any) -> None:
+            output = output[0] if isinstance(output, tuple) else output
+            if not isinstance(output, Tensor) or output.ndim < 2:
+                return
+            flat = output.detach().float()
+            if flat.ndim > 2:
+                places = flat.flatten(2)
+                flat = torch.cat([places.mean(dim=-1), places.std(dim=-1, correction=0)], dim=1)
+            outputs.setdefault(name, []).append(flat.double().cpu().numpy())
+
+        hooks = [
+            module.register_forward_hook(partial(record, name))
+            for name, module in network.named_modules()
+            if name and name.count(".") <= 1 and any(True for _ in module.parameters())
+        ]
+        try:
+            with torch.no_grad():
+                for some in cut.split(256):
+                    network(some.contiguous())
+        finally:
+            for hook in hooks:
+                hook.remove()
+        whole = {name: np.concatenate(parts) for name, parts in outputs.items()}
+        return {name: item for name, item in whole.items() if len(item) == len(cut)}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WindowModelAdapter(ModelAdapter):
     """A model of windows whose posteriors are added up with weights."""
 
     predictor: Predictor
-    classes: tuple[Any, ...]
 
-    @property
-    def window_length(self) -> int:
-        """L, in samples."""
-        return self.predictor.window_length
-
-    @property
-    def stride(self) -> int:
-        """Samples from one window to the next."""
-        return self.predictor.stride
-
-    @property
-    def network(self) -> nn.Module:
-        """The network that scores windows."""
-        return self.predictor.backbone
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the network."""
-        return self.predictor.device
-
-    @property
-    def retrieves(self) -> bool:
-        """Whether weights, or what windows say, come from neighbours."""
-        return self.predictor.retrieves
+    @classmethod
+    def of(cls, predictor: Predictor, classes: tuple[Any, ...]) -> Self:
+        """Adapter of a predictor."""
+        return cls(
+            predictor=predictor,
+            classes=classes,
+            window_length=predictor.window_length,
+            stride=predictor.stride,
+            network=predictor.backbone,
+            device=predictor.device,
+            retrieves=predictor.retrieves,
+        )
 
     @property
     def identity(self) -> dict[str, Any]:
         """Weights of the network, and the settings of the moment."""
         item = self.predictor
-        fitted = (
-            item.feature_mean,
-            item.feature_scale,
-            *(getattr(item.scaling, name) for name in ("mean", "deviation")),
-        )
-        return {
-            "network": digest_of(self.network),
+        fitted = (item.feature_mean, item.feature_scale, item.scaling.mean, item.scaling.deviation)
+        return super().identity | {
             "fitted": [np.asarray(values, dtype=np.float64).tolist() for values in fitted],
-            "classes": [str(name) for name in self.classes],
-            "windows": [item.window_length, item.stride],
             "retrieval": asdict(item.retrieval),
             "aggregation": [item.weighting, item.temperature, item.smoothing],
             "calibrated": None if item.calibration is None else item.calibration.method,
@@ -205,57 +285,42 @@ class WindowModelAdapter:
                 neighbors=None if prediction.retrieval is None else prediction.retrieval.neighbors,
             )
 
-    def probabilities(self, series: Iterable[Series]) -> Floats:
-        """``(n_series, C)``, some at a time."""
-        return in_portions(self._probabilities, series, len(self.classes))
-
     def _probabilities(self, series: list[Series]) -> Floats:
         try:
             return probabilities_of_copies(self.predictor, series)
         except torch.OutOfMemoryError:
             message = "%s has no room for many copies of a series at once; they are scored one by one."
-            logger.warning(message, self.predictor.device)
+            logger.warning(message, self.device)
         # Out of the except block: what the failed pass held is free only when its traceback is.
         return one_by_one(self.predictor, series)
 
     def with_network(self, network: nn.Module) -> Self:
         """The same with another network."""
-        return replace(self, predictor=replace(self.predictor, backbone=network))
+        return self.of(replace(self.predictor, backbone=network), self.classes)
 
     def with_stride(self, stride: int) -> Self:
         """The same at another stride."""
-        return replace(self, predictor=replace(self.predictor, stride=stride))
+        return self.of(replace(self.predictor, stride=stride), self.classes)
 
     def gradient_attribution(
         self, attribution: WindowAttribution, class_: int, baseline: str, *, seed: int
     ) -> GradientAttribution | None:
         """Of the weighted sum of posteriors as the network gives them, with weights held as they are."""
-        predictor = self.predictor
-        network = predictor.backbone.to(predictor.device).eval()
+        network = self.network.to(self.device).eval()
 
         def value(windows: Tensor, weights: Tensor) -> Tensor:
             return (posteriors_of(network(windows).float())[:, class_] * weights).sum()
 
-        scaled = predictor.scaling.apply(attribution.series)
-        return gradient_attribution(
-            value,
-            scaled,
-            attribution,
-            baseline,
-            network=network,
-            stride=self.stride,
-            device=predictor.device,
-            seed=seed,
-        )
+        scaled = self.predictor.scaling.apply(attribution.series)
+        return self._gradients(value, scaled, attribution, baseline, seed)
 
     def layers(self, series: Sequence[Series]) -> Iterator[dict[str, Floats]]:
         """Every named child of the network, and the features that windows are compared by."""
         predictor = self.predictor
-        network = predictor.backbone.to(predictor.device).eval()
+        network = self.network.to(self.device).eval()
         has_features = callable(getattr(network, "features", None))
         for item in series:
-            scaled = predictor.scaling.apply(item)
-            found = layer_outputs(network, scaled, self.window_length, self.stride, predictor.device)
+            found = self._layer_outputs(network, predictor.scaling.apply(item))
             if has_features:
                 scores = next(predictor.window_scores([item], with_features=True))
                 assert scores.features is not None, "with_features=True returns them"
@@ -270,117 +335,6 @@ def digest_of(network: nn.Module) -> str:
         digest.update(f"{name} {tuple(values.shape)}".encode())
         digest.update(np.ascontiguousarray(values.detach().cpu().numpy()).tobytes())
     return digest.hexdigest()[:16]
-
-
-def in_portions(
-    probabilities: Callable[[list[Series]], Floats], series: Iterable[Series], n_classes: int
-) -> Floats:
-    """Score an iterable of series without holding all of them."""
-    found: list[Floats] = [np.zeros((0, n_classes))]
-    some: list[Series] = []
-    held = 0
-    for item in series:
-        some.append(item)
-        held += item.samples.nbytes
-        if held >= COPIES_BYTES:
-            found.append(probabilities(some))
-            some, held = [], 0
-    if some:
-        found.append(probabilities(some))
-    return np.concatenate(found)
-
-
-def gradient_attribution(
-    value: Callable[
-        [Tensor, Tensor], Tensor
-    ],  # windows (n, n_variates, length), weights (n,) -> part of the sum
-    scaled: Series,
-    attribution: WindowAttribution,
-    baseline: str,
-    *,
-    network: nn.Module,
-    stride: int,
-    device: torch.device,
-    seed: int,
-) -> GradientAttribution | None:
-    """Integrated gradients of a sum over windows, some windows at a time, added up on the samples."""
-    length = attribution.window_length
-    start_of_path = scaled.with_samples(BASELINES[baseline](scaled.samples, seed))
-    both = [
-        torch.from_numpy(np.nan_to_num(np.array(windows_of(item, window_length=length, stride=stride).strip)))
-        .float()
-        .to(device)
-        .unfold(1, length, stride)
-        .transpose(0, 1)
-        for item in (scaled, start_of_path)
-    ]
-    weights = torch.from_numpy(attribution.weights).float().to(device)
-    on_samples = np.zeros(max(scaled.n_samples, length))
-    change = found = 0.0
-    step = max(SAMPLES_A_GRADIENT[device.type] // (length * scaled.n_variates), 1)
-    for first in range(0, len(weights), step):
-        starts = attribution.starts[first : first + step]  # some may be left out
-        rows = torch.from_numpy(starts // stride).to(device)
-        windows, start = (item[rows] for item in both)
-        share = weights[first : first + step]
-
-        def some_value(x: Tensor, share: Tensor = share) -> Tensor:
-            return value(x, share.repeat(len(x) // len(share)))  # of several steps at once
-
-        if first == 0 and gradient_of(some_value, windows, network) is None:
-            return None
-
-        def gradient(x: Tensor, some_value: Callable[[Tensor], Tensor] = some_value) -> Tensor:
-            slope = gradient_of(some_value, x, network)
-            return torch.zeros_like(x) if slope is None else slope
-
-        at_once = max(step // len(windows), 1)
-        gradients = integrated_gradients(gradient, windows, start, at_once=at_once)
-        values = gradients.double().sum(dim=1).cpu().numpy()
-        with torch.no_grad():
-            change += float(some_value(windows) - some_value(start))
-        found += float(values.sum())
-        for place, row in zip(starts, values, strict=True):
-            on_samples[place : place + length] += row
-    return GradientAttribution(on_samples[: scaled.n_samples], change, found)
-
-
-def layer_outputs(
-    network: nn.Module, scaled: Series, window_length: int, stride: int, device: torch.device
-) -> dict[str, Floats]:
-    """Outputs of every child and grandchild of a network for the windows of a series.
-
-    Of outputs with a time axis, mean and deviation over it; layers without parameters are left out.
-    """
-    windows = windows_of(scaled, window_length=window_length, stride=stride)
-    strip = torch.from_numpy(np.nan_to_num(np.array(windows.strip, dtype=np.float32))).to(device)
-    cut = strip.unfold(1, window_length, stride).transpose(0, 1)
-    outputs: dict[str, list[Floats]] = {}
-
-    def record(name: str, _module: nn.Module, _inputs: Any, output: Any) -> None:
-        output = output[0] if isinstance(output, tuple) else output
-        if not isinstance(output, Tensor) or output.ndim < 2:
-            return
-        flat = output.detach().float()
-        if flat.ndim > 2:
-            places = flat.flatten(2)
-            flat = torch.cat([places.mean(dim=-1), places.std(dim=-1, correction=0)], dim=1)
-        outputs.setdefault(name, []).append(flat.double().cpu().numpy())
-
-    hooks = [
-        module.register_forward_hook(partial(record, name))
-        for name, module in network.named_modules()
-        if name and name.count(".") <= 1 and any(True for _ in module.parameters())
-    ]
-    try:
-        with torch.no_grad():
-            for some in cut.split(256):
-                network(some.contiguous())
-    finally:
-        for hook in hooks:
-            hook.remove()
-    whole = {name: np.concatenate(parts) for name, parts in outputs.items()}
-    return {name: item for name, item in whole.items() if len(item) == len(cut)}
 
 
 def scrambled(network: nn.Module, names: Iterable[str], *, seed: int) -> nn.Module:
@@ -398,3 +352,46 @@ def scrambled(network: nn.Module, names: Iterable[str], *, seed: int) -> nn.Modu
                 order = torch.randperm(len(values), generator=generator).to(values.device)
                 parameter.copy_(values[order].view_as(parameter))
     return other
+
+
+def integrated_gradients(
+    gradient: Callable[[Tensor], Tensor],
+    windows: Tensor,
+    baseline: Tensor,
+    *,
+    n_steps: int = GRADIENT_STEPS,
+    at_once: int = 1,
+) -> Tensor:
+    """(x - x') · mean over the path of the gradient; the sum is f(x) - f(x') up to the steps' error.
+
+    Sundararajan et al. (2017), by the middle of equal steps along the straight line (captum's "riemann_middle").
+    The path starts at the baseline of deletion: from zeros it would be silent in networks that normalise
+    each window, because those do not see its scale.
+
+    ``gradient``: windows -> gradient of f there, of the same shape. ``at_once``: steps of one pass, ``(at_once * n,
+    n_variates, length)``, for which f must be a sum over windows.
+    """
+    way = windows - baseline
+    total = torch.zeros_like(windows)
+    for first in range(0, n_steps, at_once):
+        steps = range(first, min(first + at_once, n_steps))
+        points = torch.cat([baseline + (step + 0.5) / n_steps * way for step in steps])
+        total += gradient(points).view(len(steps), *windows.shape).sum(dim=0)
+    return way * total / n_steps
+
+
+def gradient_of(value: Callable[[Tensor], Tensor], windows: Tensor, network: nn.Module) -> Tensor | None:
+    """Gradient of a sum over windows, ``(n, n_variates, length)``; None where no gradient reaches the samples."""
+    # cuDNN computes no gradients of recurrent layers outside of training.
+    recurrent = any(isinstance(module, nn.RNNBase) for module in network.modules())
+    enabled = torch.backends.cudnn.enabled and not recurrent
+    with (
+        torch.enable_grad(),
+        torch.backends.cudnn.flags(enabled=enabled, benchmark=False, deterministic=True, allow_tf32=False),
+    ):
+        leaf = windows.detach().clone().requires_grad_(True)
+        total = value(leaf)
+        if not total.requires_grad:
+            return None
+        (found,) = torch.autograd.grad(total, leaf, allow_unused=True)
+    return found

@@ -1,8 +1,5 @@
 """Perturbation of signals: stretches replaced by a baseline, a phase-randomised surrogate or the mean.
 
-    samples (n_variates, n_samples) -> a baseline of the same shape: `surrogate`, `mean_of`
-    samples, baseline, which stretches -> samples with those replaced, faded in and out
-
 No model has seen zeros or missing samples. A surrogate has the spectrum of the series but none of its shapes; the
 mean is silence. Both are used, because neither is neutral: a model that reads spectra does not notice the first,
 and the second is itself an event.
@@ -57,14 +54,9 @@ def replaced(
     baseline: Floats,  # (n_variates, n_samples)
     taken: NDArray[np.bool_],  # (n_samples,)
     *,
-    fade: int = 0,
+    fade: int = 0,  # samples, at both ends of what is replaced, over which one turns into the other
 ) -> Series:
     """Replace samples of a series by a baseline; samples that are not finite stay so.
-
-    Parameters
-    ----------
-    fade
-        Samples, at the beginning and end of what is replaced, over which one turns into the other.
 
     Examples
     --------

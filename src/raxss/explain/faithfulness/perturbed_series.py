@@ -1,8 +1,5 @@
 """Scores of many perturbed copies of a series, in one pass over the windows that differ.
 
-    Predictor, copies -> Distinct: every window that occurs, once, and which of them each copy has
-        -> logits and features of each -> neighbours of all copies at once -> series probabilities (n_copies, C)
-
 Copies differ in some stretches, so most of their windows are the same, sample by sample, and the network scores
 these once. Scaled windows are compared: where a copy is scaled by its own deviation, all its windows are new.
 The same numbers as `Predictor.predictions`, up to the last bits of float32: windows are batched otherwise. Lists

@@ -1,8 +1,5 @@
 """Randomised neighbours and networks: how far scores and evidence move.
 
-    predictions of several series -> neighbours shuffled, of other series, inverted -> new weights and score
-    ModelAdapter, series -> layers scrambled from the last to the first, one more at a time -> new evidence
-
     shuffled      each window gets the list, and so the support, of another window of its series
     other series  the most similar windows of other series in place of those of its own
     inverted      what was supported most counts least (weights softmax(-s / tau))
@@ -44,7 +41,7 @@ MOST_STEPS = 8
 
 
 def randomised_retrieval(
-    adapter: WindowModelAdapter, series: Sequence[Series], *, seed: int = 0
+    adapter: ModelAdapter, series: Sequence[Series], *, seed: int = 0
 ) -> Iterator[list[dict[str, Any]]]:
     """For each series a row for each control: what moved, and how far.
 
@@ -54,6 +51,7 @@ def randomised_retrieval(
     ``weights_moved``, half the sum of the changes of weights, from 0 to 1; ``rank_correlation`` and
     ``top_overlap`` of contributions; ``flipped``; ``probability``, of each class.
     """
+    assert isinstance(adapter, WindowModelAdapter), "no other adapter has neighbours"
     predictor = adapter.predictor
     inverse = weighting_named(predictor.weighting).inverse
     generator = np.random.default_rng(seed)
@@ -64,8 +62,7 @@ def randomised_retrieval(
         if inverse is not None:
             changed[INVERTED] = _again(replace(predictor, weighting=inverse), prediction, _lists(prediction))
         if len(predictions) > 1:
-            others = [k for k in range(len(predictions)) if k != place]
-            changed[OTHERS] = _of_others(predictor, predictions, vectors, place, others, generator)
+            changed[OTHERS] = _of_others(predictor, predictions, vectors, place, generator)
         yield [_row(name, prediction.aggregation, changed[name]) for name in CONTROLS if name in changed]
 
 
@@ -87,21 +84,12 @@ def compared_by(predictor: Predictor, prediction: Prediction) -> Floats:
 
 
 def _again(
-    predictor: Predictor,
-    prediction: Prediction,
-    retrieval: Retrieval,
-    *,
-    posteriors: Floats | None = None,
+    predictor: Predictor, prediction: Prediction, retrieval: Retrieval, posteriors: Floats | None = None
 ) -> Aggregation:
     """Aggregate a prediction again, with another predictor, other lists or other posteriors."""
     own = prediction.aggregation
-    return predictor.aggregate(
-        prediction.series,
-        prediction.windows,
-        own.posteriors if posteriors is None else posteriors,
-        retrieval,
-        own.gate,
-    )
+    posteriors = own.posteriors if posteriors is None else posteriors
+    return predictor.aggregate(prediction.series, prediction.windows, posteriors, retrieval, own.gate)
 
 
 def _lists(prediction: Prediction) -> Retrieval:
@@ -123,15 +111,18 @@ def _of_others(
     predictions: Sequence[Prediction],
     vectors: Sequence[Floats],
     place: int,
-    others: Sequence[int],
     generator: np.random.Generator,
 ) -> Aggregation:
     """Aggregation with neighbours from windows of other series."""
     # some of each, so that one long series is not the whole bank
-    some = [generator.permutation(len(vectors[k]))[:WINDOWS_OF_A_SERIES] for k in others]
-    bank = np.concatenate([vectors[k][rows] for k, rows in zip(others, some, strict=True)])
+    some = {
+        k: generator.permutation(len(vectors[k]))[:WINDOWS_OF_A_SERIES]
+        for k in range(len(predictions))
+        if k != place
+    }
+    bank = np.concatenate([vectors[k][rows] for k, rows in some.items()])
     bank_posteriors = np.concatenate(
-        [predictions[k].aggregation.posteriors[rows] for k, rows in zip(others, some, strict=True)]
+        [predictions[k].aggregation.posteriors[rows] for k, rows in some.items()]
     )
     m = min(predictor.retrieval.n_neighbors, len(bank))
     own = predictions[place].aggregation
@@ -147,7 +138,7 @@ def _of_others(
     # smoothed here, by posteriors of others
     posteriors = (1 - smoothing) * own.posteriors + smoothing * neighbor_posteriors
     found = replace(_lists(predictions[place]), support=support)
-    return _again(replace(predictor, smoothing=0.0), predictions[place], found, posteriors=posteriors)
+    return _again(replace(predictor, smoothing=0.0), predictions[place], found, posteriors)
 
 
 def _row(control: str, before: Aggregation, after: Aggregation) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Runner of all faithfulness probes over many series, resumable.
+"""Runner of all faithfulness probes: of one series, or of many, resumable.
 
     ModelAdapter, series -> a draw of them -> each probe of each series -> DIR/parts/<hash>/<probe>/<series>.json
         -> Parts: results of all probes
@@ -9,13 +9,14 @@ model is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 
@@ -26,16 +27,20 @@ from raxss._core.store import computed_once
 from raxss.data.series import Series
 from raxss.errors import ConfigError, one_of
 from raxss.explain.evidence import safe_name
-from raxss.explain.faithfulness.counterfactual import replaced_windows, smallest_flip
-from raxss.explain.faithfulness.deletion import N_RANDOM, N_STEPS, delete_and_insert
+from raxss.explain.faithfulness.counterfactual import replaced_windows, smallest_flips
+from raxss.explain.faithfulness.deletion import (
+    CONTRIBUTION,
+    N_RANDOM,
+    N_STEPS,
+    OCCLUSION,
+    ORDERS,
+    RANDOM,
+    Deleted,
+    delete_and_insert,
+)
 from raxss.explain.faithfulness.linear_probing import held_features
 from raxss.explain.faithfulness.localisation import located
-from raxss.explain.faithfulness.model_adapter import (
-    ModelAdapter,
-    WindowAttribution,
-    WindowModelAdapter,
-    scrambled,
-)
+from raxss.explain.faithfulness.model_adapter import ModelAdapter, WindowAttribution, scrambled
 from raxss.explain.faithfulness.perturbation import BASELINES
 from raxss.explain.faithfulness.randomisation import (
     layers_from_the_top,
@@ -121,30 +126,24 @@ def run_probes(
     about: Mapping[str, Any] | None = None,
     quiet: bool = False,
 ) -> Parts:
-    """Run the probes of a plan, as far as their results are not there yet.
+    """Run the probes of a plan on series that the model was not trained on, as far as results are not there yet.
 
-    Parameters
-    ----------
-    series
-        Series that the model was not trained on.
-    truth
-        Name of a series -> ``(n_samples,)`` where something is known to have happened; for localisation.
-    event_class
-        The class that such events are evidence for; the predicted one of each series otherwise.
-    other
-        The same system trained with another seed, for stability.
-    about
-        More facts about the model.
+    For localisation, ``truth`` has by name of a series the samples ``(n_samples,)`` where something is known to
+    have happened, and ``event_class`` the class that this is evidence for (default: that predicted of each series).
+    ``other`` is the same system trained with another seed, for stability; ``about`` has more facts about the model.
     """
     plan = plan or Plan()
     chosen = drawn(series, plan.n_series, seed=plan.seed)
     if not chosen:
         raise ConfigError("there are no series to probe; give one at least.")
-    probing = _Probing(adapter, chosen, plan, dict(truth or {}), event_class, other)
+    probing = _Probing(adapter, chosen, plan, truth or {}, event_class, other)
     home = Path(out) / "parts" / probing.hash
     write_text(Path(out) / "parts" / ".gitignore", "*\n")  # they can be made again
     label = f"{about['model']}: " if about and "model" in about else ""
-    with threads_limited(n_threads_beside(adapter.device)), progress_bar(unit="series", quiet=quiet) as bar:
+    # beside a GPU more CPU threads do not help; None is torch's default
+    on_cpu = adapter.device.type == "cpu"
+    n_threads = None if on_cpu else min(torch.get_num_threads(), THREADS_BESIDE_A_GPU)
+    with threads_limited(n_threads), progress_bar(unit="series", quiet=quiet) as bar:
         by_series = {}
         for probe in (item for item in OF_A_SERIES if item in plan.probes):
             task = bar.add_task(f"{label}{probe}", total=len(chosen))
@@ -173,27 +172,18 @@ def run_probes(
     return Parts(series=summary, by_series=by_series, of_all=of_all, about=json_ready(facts))
 
 
-def n_threads_beside(device: torch.device) -> int | None:
-    """Number of CPU threads beside a GPU, where more do not help; None (torch's default) on a CPU."""
-    return None if device.type == "cpu" else min(torch.get_num_threads(), THREADS_BESIDE_A_GPU)
-
-
+@dataclass(eq=False)
 class _Probing:
     """One adapter with its series; attributions are made when they are first needed."""
 
-    def __init__(
-        self,
-        adapter: ModelAdapter,
-        series: list[Series],
-        plan: Plan,
-        truth: dict[str, NDArray[np.bool_]],
-        event_class: Any,
-        other: ModelAdapter | None,
-    ) -> None:
-        self.adapter, self.series, self.plan = adapter, series, plan
-        self.truth, self.event_class, self.other = truth, event_class, other
-        self._attributions: dict[int, WindowAttribution] = {}
-        self._effects: dict[int, dict[str, NDArray[np.float64]]] = {}
+    adapter: ModelAdapter
+    series: list[Series]
+    plan: Plan
+    truth: Mapping[str, NDArray[np.bool_]]
+    event_class: Any
+    other: ModelAdapter | None
+    attributions: dict[int, WindowAttribution] = field(default_factory=dict)
+    effects: dict[int, dict[str, NDArray[np.float64]]] = field(default_factory=dict)
 
     @cached_property
     def hash(self) -> str:
@@ -215,15 +205,13 @@ class _Probing:
 
     def attribution(self, place: int) -> WindowAttribution:
         """Of one series, with neighbours."""
-        if place not in self._attributions:
-            self._attributions[place] = next(
-                iter(self.adapter.attributions([self.series[place]], with_lists=True))
-            )
-        return self._attributions[place]
+        if place not in self.attributions:
+            self.attributions[place] = next(self.adapter.attributions([self.series[place]], with_lists=True))
+        return self.attributions[place]
 
-    def seed_of(self, place: int) -> int:
-        """Seed of a series; independent of the other series."""
-        return self.plan.seed + int(self.series[place].digest, 16) % 2**31
+    def every_attribution(self) -> list[WindowAttribution]:
+        """Of all series."""
+        return [self.attribution(place) for place in range(len(self.series))]
 
     def summary(self) -> list[dict[str, Any]]:
         """Facts about each series."""
@@ -238,25 +226,17 @@ class _Probing:
                 "n_windows": len(attribution.weights),
                 "weights_differ": attribution.weights_differ,
             }
-            for item, attribution in (
-                (item, self.attribution(place)) for place, item in enumerate(self.series)
-            )
+            for item, attribution in zip(self.series, self.every_attribution(), strict=True)
         ]
 
     def one(self, probe: str, place: int) -> Any:
         """A probe of one series."""
-        attribution, seed = self.attribution(place), self.seed_of(place)
-        effects = self._effects.setdefault(place, {})  # of single stretches, which two probes use
+        attribution = self.attribution(place)
+        seed = self.plan.seed + int(self.series[place].digest, 16) % 2**31  # independent of the other series
+        effects = self.effects.setdefault(place, {})  # of single stretches, which two probes use
         if probe == DELETION:
-            plan = self.plan
-            found = delete_and_insert(
-                self.adapter,
-                attribution,
-                seed=seed,
-                n_steps=plan.n_steps,
-                n_random=plan.n_random,
-                effects=effects,
-            )
+            sizes = {"n_steps": self.plan.n_steps, "n_random": self.plan.n_random}
+            found = delete_and_insert(self.adapter, attribution, seed=seed, effects=effects, **sizes)
             return {
                 "curves": found.rows(),
                 "missing": found.missing,
@@ -266,10 +246,7 @@ class _Probing:
         if probe == COUNTERFACTUAL:
             return {
                 "windows": replaced_windows(self.adapter, attribution, seed=seed),
-                "flips": {
-                    name: smallest_flip(self.adapter, attribution, name, seed=seed, effects=effects)
-                    for name in BASELINES
-                },
+                "flips": smallest_flips(self.adapter, attribution, seed=seed, effects=effects),
             }
         if probe == STABILITY:
             return changed_a_little(self.adapter, attribution, other=self.other, seed=seed)
@@ -283,19 +260,94 @@ class _Probing:
     def all(self, probe: str) -> Any:
         """A probe of all series together."""
         if probe == RETRIEVAL:
-            if not isinstance(self.adapter, WindowModelAdapter) or not self.adapter.retrieves:
-                return None
-            return list(randomised_retrieval(self.adapter, self.series, seed=self.plan.seed))
+            rows = randomised_retrieval(self.adapter, self.series, seed=self.plan.seed)
+            return list(rows) if self.adapter.retrieves else None
         if probe == NETWORK:
-            attributions = [self.attribution(place) for place in range(len(self.series))]
-            return list(randomised_network(self.adapter, attributions, seed=self.plan.seed))
-        return list(self._features())
-
-    def _features(self) -> Iterator[dict[str, Any]]:
-        """Linear probes of the fitted network and of the scrambled one."""
+            return list(randomised_network(self.adapter, self.every_attribution(), seed=self.plan.seed))
+        # linear probes of the fitted network and of the scrambled one
         groups = [item.group if item.group is not None else item.name for item in self.series]
         everything = [name for some in layers_from_the_top(self.adapter.network) for name in some]
         blank = self.adapter.with_network(scrambled(self.adapter.network, everything, seed=self.plan.seed))
-        for which, adapter in (("fitted", self.adapter), ("scrambled", blank)):
-            for row in held_features(adapter, self.series, groups, seed=self.plan.seed):
-                yield {"network": which, **row}
+        return [
+            {"network": which, **row}
+            for which, adapter in (("fitted", self.adapter), ("scrambled", blank))
+            for row in held_features(adapter, self.series, groups, seed=self.plan.seed)
+        ]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class SeriesFaithfulness:
+    """All probes of one series; intervals and a verdict need many series, `raxss faithfulness`."""
+
+    name: str
+    predicted: Any
+    probability: float
+    seconds: float
+    deletion: (
+        Deleted  # curves over the seconds replaced; `deletion.gain(order, baseline)` against random orders
+    )
+    windows: pd.DataFrame  # fall of the score when one window is replaced
+    flips: dict[
+        str, dict[str, Any]
+    ]  # baseline -> fewest stretches found that change the decision, an upper bound
+    stability: pd.DataFrame  # what small changes do to the evidence, a row each
+    network: pd.DataFrame  # what scrambled layers do to it
+    retrieval: (
+        pd.DataFrame
+    )  # what randomised neighbours do to it; empty where weights do not come from neighbours
+
+    def gains(self) -> pd.DataFrame:
+        """A row for each order that exists, a column for each baseline: area gained over random orders."""
+        there = {curve.order for curve in self.deletion.curves}
+        orders = [order for order in ORDERS if order in there and order != RANDOM]
+        gains = {name: [self.deletion.gain(order, name) for order in orders] for name in BASELINES}
+        return pd.DataFrame(gains, index=pd.Index(orders, name="order"))
+
+    def __repr__(self) -> str:
+        gains = self.gains()
+        lines = [
+            f"SeriesFaithfulness({self.name!r})",
+            f"  predicted {self.predicted!r} ({self.probability:.3f})",
+        ]
+        for name in BASELINES if CONTRIBUTION in gains.index else ():
+            lines.append(
+                f"  replaced by the {name}: contributions gain {gains.loc[CONTRIBUTION, name]:+.3f} over random "
+                f"orders (at most about {gains.loc[OCCLUSION, name]:+.3f})"
+            )
+        for name, flip in self.flips.items():
+            outcome = (
+                f"at most {flip['seconds']:.4g} of {self.seconds:.4g} s change the decision"
+                if flip["flips"]
+                else "the decision stays"
+            )
+            lines.append(f"  {outcome} when replaced by the {name}")
+        left = float(self.network["rank_correlation"].iloc[-1])
+        lines.append(f"  rank correlation of evidence when the network is destroyed: {left:.2f}")
+        for row in self.stability.to_dict("records"):
+            lines.append(f"  the same after {row['change']}: {row['rank_correlation']:.2f}")
+        lines += [f"  no order by {name}: {why}" for name, why in self.deletion.missing.items()]
+        return "\n".join(lines)
+
+
+def faithfulness_of(
+    adapter: ModelAdapter, series: Series, *, seed: int = 0, n_steps: int = N_STEPS, n_random: int = N_RANDOM
+) -> SeriesFaithfulness:
+    """Run every probe that one series allows."""
+    attribution = next(adapter.attributions([series], with_lists=True))
+    retrieval = next(randomised_retrieval(adapter, [series], seed=seed)) if adapter.retrieves else []
+    effects: dict[str, Any] = {}  # of single stretches, which two probes use
+    network = [rows[0] for rows in randomised_network(adapter, [attribution], seed=seed)]
+    return SeriesFaithfulness(
+        name=series.name,
+        predicted=adapter.classes[attribution.predicted],
+        probability=float(attribution.probability[attribution.predicted]),
+        seconds=series.seconds,
+        deletion=delete_and_insert(
+            adapter, attribution, seed=seed, n_steps=n_steps, n_random=n_random, effects=effects
+        ),
+        windows=pd.DataFrame(replaced_windows(adapter, attribution, seed=seed)),
+        flips=smallest_flips(adapter, attribution, seed=seed, effects=effects),
+        stability=pd.DataFrame(changed_a_little(adapter, attribution, seed=seed)),
+        network=pd.DataFrame(network),
+        retrieval=pd.DataFrame(retrieval),
+    )

@@ -9,7 +9,7 @@ on the other side, and is unclear else. Where there are too few groups for an in
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -73,21 +73,6 @@ class Rule:
     unclear: str
     above: bool = True
 
-    def judged(self, mean: float, low: float, high: float) -> Statement:
-        """The claim with its number."""
-        holds = beyond(mean, low, high, self.bound, above=self.above)
-        between = "" if np.isnan(low) else f" ({low:.3f} to {high:.3f})"
-        return Statement(
-            probe=self.key[0],
-            claim=self.claim,
-            rule=self.rule,
-            holds=holds,
-            mean=mean,
-            low=low,
-            high=high,
-            said=f"{getattr(self, holds)}: {mean:.3f}{between}",
-        )
-
 
 def statements(summary: Frame, *, n_classes: int = 2) -> list[Statement]:
     """Every claim that the summary has numbers for."""
@@ -98,19 +83,29 @@ def statements(summary: Frame, *, n_classes: int = 2) -> list[Statement]:
     }
     steps = [int(of.split()[1]) for probe, of, _ in numbers if probe == "network"]
     changes = dict.fromkeys(of for probe, of, _ in numbers if probe == "stability")
-    rules = (
-        *_about_decisions(n_classes),
-        *_about_deletion(),
-        *_about_retrieval(),
-        *_about_the_network(max(steps, default=0)),
-        *_about_windows(),
-        *_about_events(),
-        *_about_stability(changes),
-    )
-    return [rule.judged(*map(float, numbers[rule.key])) for rule in rules if rule.key in numbers]
+    found = []
+    for rule in _rules(n_classes, max(steps, default=0), changes):
+        if rule.key in numbers:
+            mean, low, high = map(float, numbers[rule.key])
+            holds = beyond(mean, low, high, rule.bound, above=rule.above)
+            between = "" if np.isnan(low) else f" ({low:.3f} to {high:.3f})"
+            found.append(
+                Statement(
+                    probe=rule.key[0],
+                    claim=rule.claim,
+                    rule=rule.rule,
+                    holds=holds,
+                    mean=mean,
+                    low=low,
+                    high=high,
+                    said=f"{getattr(rule, holds)}: {mean:.3f}{between}",
+                )
+            )
+    return found
 
 
-def _about_decisions(n_classes: int) -> Iterator[Rule]:
+def _rules(n_classes: int, n_steps: int, changes: Iterable[str]) -> Iterator[Rule]:
+    """Rules about decisions, deletion, retrieval, the network, windows, events and stability."""
     yield Rule(
         ("decision", "model", "balanced accuracy"),
         "The model decides better than chance on these series.",
@@ -120,9 +115,6 @@ def _about_decisions(n_classes: int) -> Iterator[Rule]:
         "The model does worse than chance, so its evidence is about nothing (balanced accuracy)",
         "That the model knows more than chance cannot be shown on these series (balanced accuracy)",
     )
-
-
-def _about_deletion() -> Iterator[Rule]:
     for baseline in BASELINES:
         yield Rule(
             ("deletion", f"{baseline}, contribution", "gain"),
@@ -146,9 +138,6 @@ def _about_deletion() -> Iterator[Rule]:
             f"Weights add nothing that can be seen to what posteriors alone point at ({baseline}; "
             "area gained beyond them)",
         )
-
-
-def _about_retrieval() -> Iterator[Rule]:
     for control in ("shuffled", "other series", "inverted"):
         neighbours = "neighbours of other series" if control == "other series" else f"neighbours {control}"
         yield Rule(
@@ -170,9 +159,6 @@ def _about_retrieval() -> Iterator[Rule]:
         "With inverted neighbours decisions get better (balanced accuracy lost)",
         "With inverted neighbours decisions are as good as can be seen (balanced accuracy lost)",
     )
-
-
-def _about_the_network(n_steps: int) -> Iterator[Rule]:
     last = f"step {n_steps}"
     yield Rule(
         ("network", last, "rank_correlation, size"),
@@ -197,9 +183,6 @@ def _about_the_network(n_steps: int) -> Iterator[Rule]:
         "When the network is destroyed, weights change in part (size of the rank correlation)",
         above=False,
     )
-
-
-def _about_windows() -> Iterator[Rule]:
     texts = {"neighbour": "its best neighbour", "surrogate": "a surrogate", "mean": "the mean"}
     for by, text in texts.items():
         yield Rule(
@@ -214,9 +197,6 @@ def _about_windows() -> Iterator[Rule]:
             f"Its strongest window (replaced by {text}) matters no more than a random one, as "
             "far as can be seen",
         )
-
-
-def _about_events() -> Iterator[Rule]:
     yield Rule(
         ("localisation", "contributions", "above chance"),
         "Evidence lies where events are known to be.",
@@ -226,9 +206,6 @@ def _about_events() -> Iterator[Rule]:
         "Evidence avoids the known events (area beyond that of moved events)",
         "Evidence cannot be seen to lie on the known events (area beyond that of moved events)",
     )
-
-
-def _about_stability(changes: Iterable[str]) -> Iterator[Rule]:
     texts = {
         "half the stride": "the stride (halved)",
         "twice the stride": "the stride (doubled)",
@@ -264,9 +241,9 @@ def verdict(found: list[Statement]) -> tuple[str, str]:
     ]
     learned = [item.holds for item in found if item.probe == "network" and item.claim.startswith("Evidence")]
     answers = {
-        "it decides better than chance": _all_of(decides),
-        "its contributions point at what moves the score": _any_of(points),
-        "its evidence goes when the network is destroyed": _all_of(learned),
+        "it decides better than chance": _first(decides, ("no", "unclear", "yes")),
+        "its contributions point at what moves the score": _first(points, ("yes", "unclear", "no")),
+        "its evidence goes when the network is destroyed": _first(learned, ("no", "unclear", "yes")),
     }
     known = {name: answer for name, answer in answers.items() if answer is not None}
     if not known:
@@ -286,16 +263,9 @@ def verdict(found: list[Statement]) -> tuple[str, str]:
     return ("partly faithful" if by["yes"] else "undecided"), reasons
 
 
-def _all_of(found: list[Holds]) -> Holds | None:
-    if not found:
-        return None
-    return "no" if "no" in found else "unclear" if "unclear" in found else "yes"
-
-
-def _any_of(found: list[Holds]) -> Holds | None:
-    if not found:
-        return None
-    return "yes" if "yes" in found else "no" if all(item == "no" for item in found) else "unclear"
+def _first(found: Collection[Holds], order: tuple[Holds, ...]) -> Holds | None:
+    """The first of the order that was found; None where nothing was."""
+    return next((holds for holds in order if holds in found), None)
 
 
 def verdict_for_report(
@@ -308,7 +278,10 @@ def verdict_for_report(
     try:
         found = read_json(folder / "verdict.json")
         by_weights = {
-            about["weights_sha256"]: _checked(found["verdicts"][name])
+            about["weights_sha256"]: {
+                **{key: str(found["verdicts"][name][key]) for key in ("verdict", "why")},
+                "said": [[str(holds), str(text)] for holds, text in found["verdicts"][name]["said"]],
+            }
             for name, about in found["about"].items()
             if "weights_sha256" in about  # controls are nobody's model
         }
@@ -324,9 +297,4 @@ def verdict_for_report(
             f"{display_name(weights_sha256)}. Run raxss faithfulness with this model, or leave --faithfulness out."
         )
     link = quote(Path(os.path.relpath(folder / PAGE, beside)).as_posix())
-    return by_weights[weights_sha256] | {"link": link}
-
-
-def _checked(verdict: Mapping[str, Any]) -> dict[str, Any]:
-    sentences = [[str(holds), str(text)] for holds, text in verdict["said"]]
-    return {"verdict": str(verdict["verdict"]), "why": str(verdict["why"]), "said": sentences}
+    return {**by_weights[weights_sha256], "link": link}

@@ -15,10 +15,12 @@ from typing import Literal, get_args
 
 from raxss._core.settings import is_number
 from raxss.errors import ConfigError, did_you_mean, one_of
-from raxss.uncertainty.calibration.isotonic import IsotonicCalibration
-from raxss.uncertainty.calibration.maps import Calibration
-from raxss.uncertainty.calibration.temperature import TemperatureCalibration
-from raxss.uncertainty.calibration.venn_abers import VennAbersCalibration
+from raxss.uncertainty.calibration.maps import (
+    Calibration,
+    IsotonicCalibration,
+    TemperatureCalibration,
+    VennAbersCalibration,
+)
 
 __all__ = [
     "CALIBRATIONS",
@@ -40,12 +42,10 @@ METHODS: tuple[str, ...] = get_args(Method)
 Level = Literal["window", "series"]
 LEVELS: tuple[str, ...] = get_args(Level)
 
+#: Name -> class of the map; every method but ``"none"`` is here.
 CALIBRATIONS: dict[str, type[Calibration]] = {
-    "isotonic": IsotonicCalibration,
-    "temperature": TemperatureCalibration,
-    "venn-abers": VennAbersCalibration,
+    kind.method: kind for kind in (IsotonicCalibration, TemperatureCalibration, VennAbersCalibration)
 }
-"""Name -> class of the map; every method but ``"none"`` is here."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,4 @@
-"""Contents of a report: everything that the page shows, as one dict.
-
-    evidence of the series of one recording, facts of the model -> one dict of numbers, texts and packed arrays
+"""Contents of a report: everything that the page shows, as one dict of numbers, texts and packed arrays.
 
 Numbers are those of the evidence, unrounded, so that a report can be read back and compared with a new computation;
 only signals and strips are rounded, to what an eye can see. Of a file's header it has the name of the recording and
@@ -9,6 +7,7 @@ those of its channels, nothing else.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,15 +17,15 @@ from numpy.typing import NDArray
 
 from raxss._core.atomic import json_ready
 from raxss._core.version import __version__
+from raxss.data.names import loosest
 from raxss.data.series import Series
 from raxss.data.training_overlap import summary_of
 from raxss.errors import DataError
 from raxss.explain.evidence import Evidence
-from raxss.explain.export.report.electrodes import A_ROW, electrodes
+from raxss.explain.export.report.page import FORMAT, Report
 from raxss.explain.export.report.signals import (
     FULL_BYTES,
     PAGE_SECONDS,
-    Kept,
     QuantisationSteps,
     Span,
     Wanted,
@@ -43,29 +42,31 @@ from raxss.explain.findings import (
     weighted_probabilities,
 )
 
-FORMAT = "raxss report 1"
 N_TOP = 12  # windows of a channel and class that are shown with their neighbours
 LONGEST_TEXT = 300
 LONGEST_CONTEXT = 20_000  # samples around the strongest window, where a page at a high rate has more
 # Unicode categories: control and direction marks, halves of characters, line separators
 INVISIBLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+CONTACT = re.compile(r"([A-Z$][A-Z$_.]*'*)-?([0-9]{1,3})(?:-.*)?")  # electrode and number in a channel name
+MOST_ON_A_SHAFT = 19  # depth electrodes end at 18 contacts; what has 20 and more is a grid
+A_ROW = 8  # contacts of a grid that are drawn side by side: names do not tell its width
 
 
-def report_contents(
-    evidence: Iterable[Evidence],
+def report_of(
+    evidence: Evidence | Iterable[Evidence],
     *,
     name: str | None = None,
     model: Mapping[str, Any] | None = None,
     positive: Any = None,
     full_bytes: int = FULL_BYTES,
-) -> dict[str, Any]:
-    """Collect everything that a page shows of one recording.
+) -> Report:
+    """Make the report of one series, or of the series of one recording.
 
     Parameters
     ----------
     evidence
-        Of the series of one recording, as `RAxSSClassifier.explain_each` gives it: taken one by one, so that not
-        all neighbour lists are held at once. Their samples are.
+        As `RAxSSClassifier.explain_each` gives it: taken one by one, so that not all neighbour lists are held at
+        once. Their samples are.
     name
         Name of the recording; by default that of its series without the channel.
     model
@@ -75,12 +76,21 @@ def report_contents(
         default the one with the fewest training series, or of a single series the predicted one.
     full_bytes
         Room for samples as they are, two bytes each; what does not fit is there as an envelope.
+
+    Examples
+    --------
+    >>> from raxss import RAxSSClassifier
+    >>> from raxss.data.datasets import load_synthetic
+    >>> series = load_synthetic(8)
+    >>> model = RAxSSClassifier("dlinear", window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+    >>> report_of(model.explain(series[0]))
+    Report('motif-000', 1 channel)
     """
     channels: list[dict[str, Any]] = []
     samples: list[Series] = []
     classes: tuple[Any, ...] = ()
     settings: dict[str, Any] = {}
-    for item in evidence:
+    for item in [evidence] if isinstance(evidence, Evidence) else evidence:
         if item.series is None:
             raise DataError(
                 f"the evidence of {item.name!r} was loaded without its samples, which a report shows. Pass them: "
@@ -97,14 +107,17 @@ def report_contents(
         del item  # or its lists would be held while the next is computed
     if not channels:
         raise DataError("there is no evidence to report: no series were given. Give one at least.")
-    focus = _focus(classes, channels, model, positive)
+    if positive is None and len(channels) == 1:
+        focus = int(np.argmax(channels[0]["probability"]))
+    else:
+        focus = classes.index(class_of(classes, positive, model))
     _add_signals(channels, samples, focus, full_bytes)
     names = [channel["name"] for channel in channels]
     facts = model_facts(model or {})
     facts.pop("classes", None)  # those of the evidence are the same
     training = facts.pop("training_data")
     trial, faithful = (facts.pop(name, None) for name in ("trial", "faithfulness"))
-    return {
+    contents = {
         "format": FORMAT,
         "version": __version__,
         "recording": title_of(recording_of(samples[0]) if name is None else name),
@@ -122,6 +135,7 @@ def report_contents(
         "grid_row": A_ROW,
         "channels": channels,
     }
+    return Report(contents)
 
 
 def title_of(name: str) -> str:
@@ -143,6 +157,29 @@ def plain_text(value: Any, longest: int = LONGEST_TEXT) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
+def electrodes(names: Sequence[str]) -> list[dict[str, Any]]:
+    """Electrodes in the order in which they first appear: name, kind, pairs of contact number and channel position.
+
+    Empty where no electrode has two contacts, or most names cannot be read so.
+    """
+    found: dict[str, list[tuple[int, int]]] = {}
+    for place, name in enumerate(names):
+        match = CONTACT.fullmatch(loosest(name))
+        if match:
+            found.setdefault(match[1], []).append((int(match[2]), place))
+    several = {name: contacts for name, contacts in found.items() if len(contacts) > 1}
+    if 2 * sum(map(len, several.values())) < len(names) or not several:
+        return []
+    return [
+        {
+            "name": name,
+            "kind": "grid" if max(contacts)[0] > MOST_ON_A_SHAFT else "shaft",
+            "contacts": sorted(contacts),
+        }
+        for name, contacts in found.items()
+    ]
+
+
 def _channel(evidence: Evidence, series: Series) -> dict[str, Any]:
     """The numbers of one series: its score, also under other weights, and its windows."""
     table = evidence.columns
@@ -159,6 +196,7 @@ def _channel(evidence: Evidence, series: Series) -> dict[str, Any]:
 
     posteriors = np.where(usable[:, np.newaxis], weighted_probabilities(evidence), np.nan)
     other = under_other_weights(evidence)
+    calibrated, held = evidence.calibrated_probability, evidence.prediction_set
     return {
         "name": plain_text(name),
         "label": None if evidence.label is None else plain_text(evidence.label),
@@ -169,7 +207,12 @@ def _channel(evidence: Evidence, series: Series) -> dict[str, Any]:
         "n_variates": series.n_variates,
         "preparation": plain_text(series.preparation),
         "probability": evidence.series_probability.tolist(),
-        "doubt": _uncertainty(evidence),
+        "doubt": {
+            "calibrated": None if calibrated is None else calibrated.tolist(),
+            "interval": None if evidence.interval is None else evidence.interval.to_json(),
+            "set": None if held is None else [class_ in held for class_ in evidence.classes],
+            "abstains": evidence.abstains,
+        },
         "uniform": other["uniform"].tolist(),
         "inverse": other["inverse"].tolist(),
         "effective_windows": evidence.effective_windows,
@@ -183,17 +226,6 @@ def _channel(evidence: Evidence, series: Series) -> dict[str, Any]:
         "weights": encoded(over_time(relative, highest)),
         "highest_weight": highest,
         **_windows(evidence, series),
-    }
-
-
-def _uncertainty(evidence: Evidence) -> dict[str, Any]:
-    """Calibrated score, its interval, and the prediction set."""
-    calibrated, held = evidence.calibrated_probability, evidence.prediction_set
-    return {
-        "calibrated": None if calibrated is None else calibrated.tolist(),
-        "interval": None if evidence.interval is None else evidence.interval.to_json(),
-        "set": None if held is None else [class_ in held for class_ in evidence.classes],
-        "abstains": evidence.abstains,
     }
 
 
@@ -236,23 +268,14 @@ def _windows(evidence: Evidence, series: Series) -> dict[str, Any]:
     }
 
 
-def _focus(
-    classes: Sequence[Any], channels: list[dict[str, Any]], model: Mapping[str, Any] | None, positive: Any
-) -> int:
-    """Which class the page opens with."""
-    if positive is None and len(channels) == 1:
-        return int(np.argmax(channels[0]["probability"]))
-    return classes.index(class_of(classes, positive, model))
-
-
 def _add_signals(
     channels: list[dict[str, Any]], series: Sequence[Series], focus: int, full_bytes: int
 ) -> None:
-    """Envelopes of all channels, and samples as they are as far as there is room."""
+    """Envelopes of all channels, and samples as they are as far as there is room, variate by variate in a span."""
     order = sorted(range(len(channels)), key=lambda place: -channels[place]["probability"][focus])
     wanted = [_wanted(channel, focus) for channel in channels]
     kept = spans_to_keep(wanted, order, full_bytes)
-    for channel, item, spans in zip(channels, series, kept, strict=True):
+    for channel, item, each in zip(channels, series, kept, strict=True):
         steps = QuantisationSteps.of(item.samples)
         size, low, high = envelope(item.samples)
         channel["steps"] = {"middle": steps.middle.tolist(), "step": steps.step.tolist()}
@@ -261,7 +284,11 @@ def _add_signals(
             "low": encoded(steps.numbers(low)),
             "high": encoded(steps.numbers(high)),
         }
-        channel["full"] = _full(item, steps, spans)
+        parts = [steps.numbers(item.samples[:, first:last]).ravel() for first, last in each.spans]
+        channel["full"] = {
+            "spans": [list(span) for span in each.spans],
+            "samples": encoded(np.concatenate([np.zeros(0, dtype=np.int16), *parts])),
+        }
 
 
 def _wanted(channel: Mapping[str, Any], focus: int) -> Wanted:
@@ -282,15 +309,6 @@ def _wanted(channel: Mapping[str, Any], focus: int) -> Wanted:
         [group(row) for row in rows],
         (strongest - around, strongest + around),
     )
-
-
-def _full(series: Series, steps: QuantisationSteps, kept: Kept) -> dict[str, Any]:
-    """The samples of the spans, variate by variate within each span."""
-    parts = [steps.numbers(series.samples[:, first:last]).ravel() for first, last in kept.spans]
-    return {
-        "spans": [list(span) for span in kept.spans],
-        "samples": encoded(np.concatenate([np.zeros(0, dtype=np.int16), *parts])),
-    }
 
 
 def _plain(value: Any) -> Any:

@@ -21,8 +21,8 @@ from typing import Any
 from raxss._core.atomic import refuse_existing, write_bytes
 from raxss._core.bounded import json_of, read_bytes
 from raxss.errors import DataError, display_name
-from raxss.explain.export.report.contents import FORMAT
 
+FORMAT = "raxss report 1"
 SHELL = """<!doctype html>
 <html lang="en">
 <head>
@@ -61,17 +61,10 @@ class Report:
     """One recording as a page; made by `RAxSSClassifier.report`, or from evidence by `report_of`.
 
     Shows itself in Jupyter, in a frame of its own.
-
-    Attributes
-    ----------
-    contents
-        All its data: see `raxss.explain.export.report.contents.report_contents`.
-    lacking
-        Names of data that it does not have because an earlier version wrote it.
     """
 
-    contents: dict[str, Any]
-    lacking: tuple[str, ...] = ()
+    contents: dict[str, Any]  # all its data
+    lacking: tuple[str, ...] = ()  # names of data that it does not have because an earlier version wrote it
 
     def save(self, path: Path | str, *, overwrite: bool = False) -> Path:
         """Write the page; it appears whole or not at all."""
@@ -88,7 +81,7 @@ class Report:
             content = read_bytes(path, what, MAX_REPORT_BYTES, why="no report that raxss writes is longer")
         except OSError as error:
             raise DataError(f"{what} cannot be read: {error.strerror or error}.") from error
-        contents = contents_of(content, name=display_name(path))
+        contents, lacking = contents_of(content, name=display_name(path))
         channels = contents.get("channels")
         named = isinstance(channels, list) and all(
             isinstance(channel, dict) and isinstance(channel.get("name"), str) for channel in channels
@@ -98,8 +91,7 @@ class Report:
                 f"the data of {display_name(path)} cannot be read (needed are the name of the recording and its "
                 "channels, with theirs); make it anew with raxss explain."
             )
-        earlier = _earlier_shell(content)
-        return cls(contents, () if earlier is None else earlier[2])
+        return cls(contents, lacking)
 
     def __repr__(self) -> str:
         channels = self.contents["channels"]
@@ -121,10 +113,9 @@ def page_of(contents: dict[str, Any]) -> bytes:
     return before + _opening(block) + block + after
 
 
-def contents_of(page: bytes, *, name: str = "report") -> dict[str, Any]:
-    """Data of a page; refused where anything else differs from what this version writes."""
-    earlier = _earlier_shell(page)
-    before, after = _shell() if earlier is None else earlier[:2]
+def contents_of(page: bytes, *, name: str = "report") -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Data of a page, and names that an earlier version did not write; refused where anything else differs."""
+    before, after, lacking = _earlier_shell(page) or (*_shell(), ())
     if not (page.startswith(before) and page.endswith(after) and len(page) >= len(before) + len(after)):
         raise DataError(
             f"{name} is not a report as this version of raxss writes it: the page around its data differs. It "
@@ -147,7 +138,7 @@ def contents_of(page: bytes, *, name: str = "report") -> dict[str, Any]:
         raise DataError(
             f"the data of {name} cannot be read ({error}); make it anew with raxss explain."
         ) from error
-    return contents
+    return contents, lacking
 
 
 def _earlier_shell(page: bytes) -> tuple[bytes, bytes, tuple[str, ...]] | None:
@@ -179,14 +170,10 @@ def _shell() -> tuple[bytes, bytes]:
     """Parts before and behind the data."""
     files = resources.files("raxss.explain.export.report")
     script, style = ((files / name).read_text("utf-8") for name in ("viewer.js", "viewer.css"))
-    mark = "\0"
-    page = SHELL.format(
-        script=script, style=style, script_hash=_hash(script), style_hash=_hash(style), data=mark
+    script_hash, style_hash = (  # in the form that a content security policy needs
+        f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+        for text in (script, style)
     )
-    before, after = page.encode().split(mark.encode())
+    page = SHELL.format(script=script, style=style, script_hash=script_hash, style_hash=style_hash, data="\0")
+    before, after = page.encode().split(b"\0")
     return before, after
-
-
-def _hash(text: str) -> str:
-    """Hash of a script or style in the form that a content security policy needs."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,9 +1,5 @@
 """Signals of a report: envelopes, strips over time, and the spans that are kept sample by sample.
 
-    samples (n_variates, n_samples) -> envelope: lowest and highest value of 2,000 stretches, as int16
-    windows, values of each         -> columns: mean of the windows over each of 2,000 moments, as uint8
-    evidence windows, a budget      -> spans that are kept sample by sample, as int16
-
 A night of 128 channels does not fit into a file that opens at once. The windows behind a score are kept as they
 are; the rest as an envelope that is labelled so.
 """
@@ -49,11 +45,8 @@ class QuantisationSteps:
     @classmethod
     def of(cls, samples: NDArray[Any]) -> QuantisationSteps:
         """Steps in which the largest and smallest sample still fit; gaps do not count."""
-        finite = np.isfinite(samples)
-        low = np.where(finite, samples, np.inf).min(axis=1).astype(np.float64)
-        high = np.where(finite, samples, -np.inf).max(axis=1).astype(np.float64)
-        none = ~finite.any(axis=1)
-        low[none], high[none] = 0.0, 0.0
+        known = np.where(np.isfinite(samples), samples, np.nan).astype(np.float64)
+        low, high = (np.nan_to_num(outer.reduce(known, axis=1)) for outer in (np.fmin, np.fmax))
         step = (high / 2 - low / 2) / 32767
         step[step == 0] = 1.0
         return cls(low / 2 + high / 2, step)
@@ -68,16 +61,11 @@ class QuantisationSteps:
 
 def envelope(samples: NDArray[Any], n_bins: int = N_BINS) -> tuple[int, NDArray[Any], NDArray[Any]]:
     """Samples a bin, and the lowest and highest of each bin ``(n_variates, n_bins)``; NaN where all is gap."""
-    n_variates, n_samples = samples.shape
+    n_samples = samples.shape[1]
     size = -(-n_samples // n_bins)
-    n_used = -(-n_samples // size)
-    padded = np.full((n_variates, n_used * size), np.nan)
-    padded[:, :n_samples] = np.where(np.isfinite(samples), samples, np.nan)
-    bins = padded.reshape(n_variates, n_used, size)
-    empty = np.isnan(bins).all(axis=2)
-    low = np.where(np.isnan(bins), np.inf, bins).min(axis=2)
-    high = np.where(np.isnan(bins), -np.inf, bins).max(axis=2)
-    return size, np.where(empty, np.nan, low), np.where(empty, np.nan, high)
+    known = np.where(np.isfinite(samples), samples, np.nan).astype(np.float64)
+    low, high = (outer.reduceat(known, np.arange(0, n_samples, size), axis=1) for outer in (np.fmin, np.fmax))
+    return size, low, high
 
 
 def columns_over_time(

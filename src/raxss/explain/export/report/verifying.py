@@ -73,30 +73,28 @@ def _n_values(value: Any) -> int:
 
 def _differences(found: Any, expected: Any, path: Path, measure: float = 0.0) -> Iterator[tuple[Path, str]]:
     """Each place that differs, and how. ``measure``: what numbers here are to be compared by, if it is not 1."""
-    if isinstance(expected, dict):
-        yield from _of_tables(found, expected, path, measure)
+    if isinstance(expected, dict | list) and type(found) is not type(expected):
+        kind = "table" if isinstance(expected, dict) else "list"
+        yield path, f"the report says {_shown(found)}, computed anew it is a {kind}"
+    elif isinstance(expected, dict):
+        for key, item in expected.items():
+            if key in found:
+                yield from _differences(found[key], item, (*path, key), _measure(key, expected, measure))
+            else:
+                yield (*path, key), "is not in the report"
+        for key in sorted(found.keys() - expected.keys()):
+            yield (*path, key), "is in the report, and nothing computed anew is called so"
+    elif isinstance(expected, list) and len(found) != len(expected):
+        yield path, f"the report has {len(found)} of them, computed anew there are {len(expected)}"
     elif isinstance(expected, list):
-        yield from _of_lists(found, expected, path, measure)
+        measure = max(measure, min(1.0, _largest(expected)))
+        for place, (item, other) in enumerate(zip(found, expected, strict=True)):
+            yield from _differences(item, other, (*path, place), measure)
     elif path[:1] == ("channels",) and path[2:] in PACKED and isinstance(expected, str):
         if what := _of_arrays(found, expected, *PACKED[path[2:]]):
             yield path, what
     elif not _same(found, expected, measure):
         yield path, f"the report says {_shown(found)}, computed anew it is {_shown(expected)}"
-
-
-def _of_tables(
-    found: Any, expected: Mapping[str, Any], path: Path, measure: float
-) -> Iterator[tuple[Path, str]]:
-    if not isinstance(found, dict):
-        yield path, f"the report says {_shown(found)}, computed anew it is a table"
-        return
-    for key, item in expected.items():
-        if key in found:
-            yield from _differences(found[key], item, (*path, key), _measure(key, expected, measure))
-        else:
-            yield (*path, key), "is not in the report"
-    for key in sorted(found.keys() - expected.keys()):
-        yield (*path, key), "is in the report, and nothing computed anew is called so"
 
 
 def _measure(key: str, table: Mapping[str, Any], above: float) -> float:
@@ -115,17 +113,6 @@ def _largest(value: Any) -> float:
     if isinstance(value, list):
         return max(map(_largest, value), default=0.0)
     return abs(value) if isinstance(value, float) else 0.0
-
-
-def _of_lists(found: Any, expected: Sequence[Any], path: Path, measure: float) -> Iterator[tuple[Path, str]]:
-    if not isinstance(found, list):
-        yield path, f"the report says {_shown(found)}, computed anew it is a list"
-    elif len(found) != len(expected):
-        yield path, f"the report has {len(found)} of them, computed anew there are {len(expected)}"
-    else:
-        measure = max(measure, min(1.0, _largest(expected)))
-        for place, (item, other) in enumerate(zip(found, expected, strict=True)):
-            yield from _differences(item, other, (*path, place), measure)
 
 
 def _same(found: Any, expected: Any, measure: float) -> bool:
