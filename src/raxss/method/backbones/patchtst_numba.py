@@ -25,7 +25,7 @@ from torch.autograd.function import once_differentiable
 from raxss._core.threads import each_on_threads
 from raxss.method.backbones import patchtst_back_kernels as back
 from raxss.method.backbones import patchtst_kernels as kernels
-from raxss.method.backbones.patchtst_parts import (
+from raxss.method.backbones.patchtst_kernels import (
     CHUNK,
     COLUMNS,
     HEAD,
