@@ -7,7 +7,7 @@ import torch
 import naive_networks as naive
 from network_claims import build, seeded_on_one_thread
 from raxss.errors import BackboneError, EmptyDataError
-from raxss.method.backbones.patches import PatchTokens
+from raxss.method.backbones.recurrent import PatchTokens
 from raxss.method.backbones.recurrent import _states
 from raxss.method.window_scorer import exact_arithmetic
 from toys import waiting

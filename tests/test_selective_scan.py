@@ -7,7 +7,7 @@ from torch.nn import functional
 
 import naive_networks as naive
 from raxss.errors import BackboneError
-from raxss.method.backbones.selective_scan import CHUNK, selective_scan
+from raxss.method.backbones.mamba import CHUNK, selective_scan
 from toys import waiting
 
 NAMES = ("x", "delta", "A", "B", "C", "D")

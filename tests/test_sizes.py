@@ -9,7 +9,7 @@ from torch import nn
 from raxss import RAxSSClassifier
 from raxss.errors import ConfigError
 from raxss.method.backbones import BACKBONES, build_backbone, features_of, sizes
-from raxss.method.backbones.protocol import build_for_weights, known_n_features, n_features
+from raxss.method.backbones.protocol import known_n_features, n_features
 from raxss.method.backbones.sizes import at_most_parameters, check_allocation, check_network
 from toys import SMALL, Tiny
 
@@ -26,7 +26,7 @@ def test_networks_of_the_package_need_not_be_tried(name, n_variates, length, n_o
     assert known_n_features(network) == n_features(network, n_variates, length) == width
     state = network.state_dict()
     n_numbers = sum(value.numel() for value in state.values())
-    again = build_for_weights(name, **shape, n_numbers=n_numbers).eval()
+    again = build_backbone(name, **shape, n_numbers=n_numbers).eval()
     again.load_state_dict(state)
     windows = torch.randn(3, n_variates, length, generator=torch.Generator().manual_seed(17))
     with torch.no_grad():
@@ -52,7 +52,7 @@ def test_a_network_that_its_weights_do_not_fit_is_refused_while_it_is_built(name
     with pytest.raises(
         ConfigError, match=r"the network would have [\d,]+ parameters or more, but the weights are 7"
     ):
-        build_for_weights(name, **shape, n_numbers=7)
+        build_backbone(name, **shape, n_numbers=7)
 
 
 def test_other_threads_build_what_they_like():

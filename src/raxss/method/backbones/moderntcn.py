@@ -18,7 +18,7 @@ from torch.nn import functional
 from raxss.errors import ConfigError
 from raxss.method.backbones.convnet import SteadyBatchNorm
 from raxss.method.backbones.protocol import FeatureNetwork, register_backbone
-from raxss.method.backbones.sizes import check_at_most
+from raxss.method.backbones.sizes import check_at_least_1, check_at_most
 
 MOST_STAGES = 64  # each half as long as the one before
 
@@ -65,8 +65,6 @@ class ModernTCN(FeatureNetwork):
     >>> network = ModernTCN(6, 1024, 3)
     >>> network.features(torch.zeros(2, 6, 1024)).shape  # 6 variates, 64 features, 128 places
     torch.Size([2, 49152])
-    >>> network(torch.zeros(2, 6, 1024)).shape
-    torch.Size([2, 3])
     """
 
     capturable = True  # no step waits for the device, so it can be replayed as a CUDA graph
@@ -88,7 +86,23 @@ class ModernTCN(FeatureNetwork):
         head_dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        _check(widths, n_blocks, patch_length, patch_stride, large_kernel, small_kernel, expansion)
+        if not 1 <= len(widths) <= MOST_STAGES:
+            raise ConfigError(
+                f"widths needs from 1 to {MOST_STAGES} numbers, one a stage; got {len(widths)}."
+            )
+        sizes = {"n_blocks": n_blocks, "patch_stride": patch_stride, "expansion": expansion}
+        check_at_least_1(widths=min(widths), **sizes)
+        check_at_most(widths=max(widths), patch_length=patch_length, large_kernel=large_kernel, **sizes)
+        if patch_length < patch_stride:
+            raise ConfigError(
+                f"patch_length must be at least patch_stride, or samples between patches are never seen; got "
+                f"patch_length={patch_length}, patch_stride={patch_stride}."
+            )
+        if not 1 <= small_kernel <= large_kernel or small_kernel % 2 == 0 or large_kernel % 2 == 0:
+            raise ConfigError(
+                "small_kernel and large_kernel must be odd, and the small one no larger than the large; got "
+                f"small_kernel={small_kernel}, large_kernel={large_kernel}."
+            )
         self.patch_length, self.patch_stride = patch_length, patch_stride
         n_places = -(-window_length // patch_stride)  # rounded up
         self.n_padded = (n_places - 1) * patch_stride + patch_length - window_length
@@ -231,36 +245,3 @@ def _normalised(convolution: nn.Conv1d, norm: nn.BatchNorm1d) -> tuple[Tensor, T
     assert variance is not None, "it keeps statistics"
     scale = norm.weight * torch.rsqrt(variance + norm.eps)
     return convolution.weight * scale[:, None, None], norm.bias - mean * scale
-
-
-def _check(
-    widths: Sequence[int],
-    n_blocks: int,
-    patch_length: int,
-    patch_stride: int,
-    large_kernel: int,
-    small_kernel: int,
-    expansion: int,
-) -> None:
-    """Refuse sizes that make no network."""
-    if not 1 <= len(widths) <= MOST_STAGES:
-        raise ConfigError(f"widths needs from 1 to {MOST_STAGES} numbers, one a stage; got {len(widths)}.")
-    if min(*widths, n_blocks, patch_stride, expansion) < 1:
-        raise ConfigError(
-            "widths, n_blocks, patch_stride and expansion must be at least 1; got "
-            f"widths={list(widths)}, n_blocks={n_blocks}, patch_stride={patch_stride}, expansion={expansion}."
-        )
-    check_at_most(
-        widths=max(widths), n_blocks=n_blocks, patch_length=patch_length, patch_stride=patch_stride,
-        large_kernel=large_kernel, expansion=expansion,
-    )  # fmt: skip
-    if patch_length < patch_stride:
-        raise ConfigError(
-            f"patch_length must be at least patch_stride, or samples between patches are never seen; got "
-            f"patch_length={patch_length}, patch_stride={patch_stride}."
-        )
-    if not 1 <= small_kernel <= large_kernel or small_kernel % 2 == 0 or large_kernel % 2 == 0:
-        raise ConfigError(
-            "small_kernel and large_kernel must be odd, and the small one no larger than the large; got "
-            f"small_kernel={small_kernel}, large_kernel={large_kernel}."
-        )

@@ -10,6 +10,8 @@ over memory, on a CPU and on a GPU.
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -51,8 +53,6 @@ class PatchTST(FeatureNetwork):
     >>> network = PatchTST(1, 1024, 1)
     >>> network.features(torch.zeros(2, 1, 1024)).shape  # 128 patches of 32 numbers
     torch.Size([2, 4096])
-    >>> network(torch.zeros(2, 1, 1024)).shape
-    torch.Size([2, 1])
     """
 
     capturable = True  # no step waits for the device, so it can be replayed as a CUDA graph
@@ -106,6 +106,26 @@ class PatchTST(FeatureNetwork):
                 return fused.features(self, windows)
         return self.plain_features(windows)
 
+    def as_built(self, windows: Tensor) -> bool:
+        """Whether a fused path may stand in for the layers: windows and modules are of the kinds it knows.
+
+        No hooks or replaced layers that it would pass by, one mode and type for all, and windows of the length that
+        the network was built for (for others the plain layers raise).
+        """
+        n_patches = (windows.shape[-1] + self.n_padded - self.patch_length) // self.patch_stride + 1
+        skipped = [self.projection, *self.encoder.modules()]
+        numbers = [*self.parameters(), *(item for item in self.buffers() if item.is_floating_point())]
+        return (
+            windows.ndim == 3
+            and windows.numel() > 0
+            and n_patches == len(self.positions)
+            and not any(_hooked(module) or module.training != self.training for module in skipped)
+            and all(item.dtype == torch.float32 and item.device == windows.device for item in numbers)
+            and type(self.projection) is nn.Linear
+            and len(self.encoder) > 0
+            and all(type(layer) is EncoderLayer and layer.as_built() for layer in self.encoder)
+        )
+
     def plain_features(self, windows: Tensor) -> Tensor:
         """The same, layer by layer: what the fused paths compute, and what runs where none of them suits."""
         windows = functional.pad(self.revin(windows), (0, self.n_padded), mode="replicate")
@@ -132,6 +152,26 @@ class EncoderLayer(nn.Module):
         )
         self.norm = nn.BatchNorm1d(d_model)
 
+    @property
+    def hidden_dropout(self) -> float:
+        """Share that is dropped inside the feed-forward layer."""
+        return cast(nn.Dropout, self.feed_forward[2]).p
+
+    def as_built(self) -> bool:
+        """Whether its parts are of the kinds that a fused path knows."""
+        attention = (self.query, self.key, self.value, self.mix)
+        kinds = [type(item) for item in (*attention, *self.feed_forward, self.norm)]
+        inner = [nn.Linear, nn.GELU, nn.Dropout, nn.Linear]
+        if kinds != [*[nn.Linear] * len(attention), *inner, nn.BatchNorm1d]:
+            return False
+        return (
+            self.feed_forward[1].approximate == "none"
+            and self.norm.affine
+            and self.norm.track_running_stats
+            and 0 <= self.attention_dropout < 1
+            and 0 <= self.hidden_dropout < 1
+        )
+
     def attend(self, tokens: Tensor) -> Tensor:
         """softmax(Q K^T / sqrt(d)) V, with ``n_heads`` of them side by side."""
         query, key, value = (
@@ -155,3 +195,8 @@ class EncoderLayer(nn.Module):
         """``(batch, n_tokens, d_model)`` -> the same."""
         attended = self.attend(tokens)
         return self.normalise(self.feed_forward(self.normalise(tokens + attended)) + attended)
+
+
+def _hooked(module: nn.Module) -> bool:
+    forward = module._forward_hooks or module._forward_pre_hooks
+    return bool(forward or module._backward_hooks or module._backward_pre_hooks)

@@ -68,8 +68,6 @@ class TimesNet(FeatureNetwork):
     >>> network = TimesNet(1, 1024, 1)
     >>> network.features(torch.zeros(2, 1, 1024)).shape  # 1024 samples of 16 numbers
     torch.Size([2, 16384])
-    >>> network(torch.zeros(2, 1, 1024)).shape
-    torch.Size([2, 1])
     """
 
     def __init__(
@@ -87,8 +85,13 @@ class TimesNet(FeatureNetwork):
         revin: bool = True,
     ) -> None:
         super().__init__()
-        sizes = {"d_model": d_model, "d_ff": d_ff, "n_layers": n_layers, "top_k": top_k}
-        sizes["n_kernels"] = n_kernels
+        sizes = {
+            "d_model": d_model,
+            "d_ff": d_ff,
+            "n_layers": n_layers,
+            "top_k": top_k,
+            "n_kernels": n_kernels,
+        }
         check_at_least_1(**sizes)
         check_at_most(**sizes)
         check_allocation(window_length * d_model)  # of the positions; the head has as many for each output
@@ -218,12 +221,8 @@ def fold(samples: Tensor, period: int) -> Tensor:
     return rows.permute(0, 3, 1, 2)
 
 
-def convolve(images: Tensor, kernel: Kernel) -> Tensor:
-    """Each place with its surroundings, zeros around the image: ``(batch, n_in, ..)`` -> ``(batch, n_out, ..)``."""
-    return functional.conv2d(images, *kernel, padding="same")
-
-
 def vary(samples: Tensor, period: int, widen: Kernel, narrow: Kernel) -> Tensor:
     """Fold, convolve twice, unfold: ``(batch, length, d_model)`` -> the same."""
-    images = convolve(functional.gelu(convolve(fold(samples, period), widen)), narrow)
+    inside = functional.gelu(functional.conv2d(fold(samples, period), *widen, padding="same"))
+    images = functional.conv2d(inside, *narrow, padding="same")
     return images.permute(0, 2, 3, 1).flatten(1, 2)[:, : samples.shape[1]]
