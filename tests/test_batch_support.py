@@ -1,7 +1,6 @@
 """Eq. (1) with the batch as the bank, against the naive loop over the batch's windows of each series."""
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,41 +98,3 @@ def test_a_long_series_is_compared_in_blocks_of_bounded_memory(rng, monkeypatch)
     peak = np.cumsum([event.nbytes() for event in sorted(events, key=lambda item: item.start_ns())]).max()
     assert peak < most + 100 * n  # what a batch needs by itself: vectors, supports
     assert peak > most / 4
-
-
-def support_of(windows, series, starts, flat=None, **settings):
-    flat = [False] * len(series) if flat is None else flat
-    settings = {"measure": "pearson", "n_neighbors": 10, "exclusion": 0} | settings
-    arrays = torch.tensor(series), torch.tensor(starts), torch.tensor(flat)
-    return batch_support(torch.tensor(windows)[:, None], *arrays, **settings)
-
-
-RAMP, FALL, STEP = [0.0, 1.0, 2.0, 3.0], [3.0, 2.0, 1.0, 0.0], [0.0, 0.0, 1.0, 1.0]
-
-
-def test_a_window_is_never_its_own_neighbour_and_exclusion_is_inclusive():
-    assert_allclose(support_of([RAMP, FALL, RAMP], [0] * 3, [0, 4, 8], n_neighbors=1), [1, -1, 1], atol=1e-6)
-    within = support_of([RAMP, FALL, RAMP], [0] * 3, [0, 4, 8], n_neighbors=1, exclusion=4)
-    assert_allclose(within, [1, 1, 1], atol=1e-6)  # the one in the middle has none and borrows
-
-
-def test_a_lonely_window_borrows_the_mean_of_its_own_series_alone():
-    windows, series, starts = [RAMP, STEP, FALL, RAMP, RAMP], [0, 0, 0, 1, 1], [0, 100, 50, 0, 100]
-    found = support_of(windows, series, starts, exclusion=60)
-    likeness = 2 / np.sqrt(5)  # phi of the ramp and the step
-    assert_allclose(found, [likeness, likeness, likeness, 1, 1], atol=1e-6)
-
-
-@pytest.mark.parametrize("exclusion", [0, 60])
-def test_a_flat_window_has_support_0_also_where_it_is_lonely(exclusion):
-    windows, starts, flat = [RAMP, STEP, [5.0] * 4], [0, 100, 50], [False, False, True]
-    found = support_of(windows, [0, 0, 0], starts, flat, exclusion=exclusion, n_neighbors=1)
-    assert found[2] == 0.0
-    assert_allclose(found[:2], [2 / np.sqrt(5)] * 2, atol=1e-6)
-
-
-def test_cosine_sees_the_level_and_pearson_does_not():
-    windows = [[1.0, 2.0, 3.0, 4.0], [14.0, 13.0, 12.0, 11.0]]
-    assert_allclose(support_of(windows, [0, 0], [0, 9], measure="pearson"), [-1, -1], atol=1e-6)
-    raw = np.dot(*windows) / (np.linalg.norm(windows[0]) * np.linalg.norm(windows[1]))
-    assert_allclose(support_of(windows, [0, 0], [0, 9], measure="cosine"), [raw, raw], atol=1e-6)

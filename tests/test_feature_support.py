@@ -143,15 +143,6 @@ def test_with_the_window_loss_alone_training_windows_are_left_alone(rng):
     assert held.influence.any()
 
 
-def test_features_of_a_pool_do_not_depend_on_how_many_are_scored_at_once(rng, monkeypatch):
-    pool, _ = toy_pool(toy_series(rng))
-    learner = toy_learner()
-    whole = pool_features(learner.backbone, pool)
-    monkeypatch.setitem(refreshing.WindowPool.all_windows.__globals__["SAMPLES_A_PASS"], "cpu", 3 * LENGTH)
-    assert_allclose(pool_features(learner.backbone, pool), whole, atol=1e-5)
-    assert len(whole) == len(pool)
-
-
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_run_that_was_killed_and_resumed_ends_bit_for_bit_where_it_would_have(rng, tmp_path, device):
     series = toy_series(rng, 12)

@@ -206,8 +206,3 @@ MAY_BE_0 = {
 def test_a_size_of_0_is_refused_by_name(name, option):
     with pytest.raises(ConfigError, match=rf"\b{option}\b.*\b0\b"):
         build(name, **{option: [0] if option == "widths" else 0})
-
-
-def test_too_many_stages_are_refused():
-    with pytest.raises(ConfigError, match="from 1 to 64 numbers, one a stage; got 65"):
-        build("moderntcn", widths=[1] * 65)

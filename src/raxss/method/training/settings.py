@@ -49,14 +49,8 @@ class TrainingConfig:
             raise ConfigError(
                 f"training.update_batch_norm must be true or false, got {self.update_batch_norm!r}."
             )
-        for name in (
-            "window_loss_weight",
-            "series_loss_weight",
-            "lr",
-            "start_lr",
-            "final_lr",
-            "weight_decay",
-        ):
+        weights = ("window_loss_weight", "series_loss_weight", "weight_decay")
+        for name in (*weights, "lr", "start_lr", "final_lr"):
             at_least(f"training.{name}", getattr(self, name), 0, whole=False)
         if self.window_loss_weight + self.series_loss_weight == 0:
             raise ConfigError(
@@ -86,21 +80,16 @@ class TrainingConfig:
         >>> plan.batch_size, plan.max_epochs, plan.patience, plan.chooses_epoch
         (64, 20, 5, True)
         """
-        if self.batch_size == "auto":
+        batch_size, max_epochs, patience = self.batch_size, self.max_epochs, self.patience
+        if batch_size == "auto":
             power_of_two = 2 ** int(math.log2(max(n_windows // STEPS_AN_EPOCH, 1)))
             batch_size = min(max(power_of_two, BATCH_SIZES[0]), BATCH_SIZES[1])
-        else:
-            batch_size = self.batch_size
-        if self.max_epochs == "auto":
+        if max_epochs == "auto":
             needed = math.ceil(FEWEST_STEPS / math.ceil(max(n_windows, 1) / batch_size))
             max_epochs = min(max(needed, EPOCHS[0]), EPOCHS[1])
-        else:
-            max_epochs = self.max_epochs
-        chooses = self.patience != "auto" or n_validation >= FEWEST_TO_CHOOSE
-        if self.patience == "auto":
+        chooses = patience != "auto" or n_validation >= FEWEST_TO_CHOOSE
+        if patience == "auto":
             patience = max(math.ceil(max_epochs / 4), 5) if chooses else 0
-        else:
-            patience = self.patience
         settings = {setting.name: getattr(self, setting.name) for setting in dataclasses.fields(self)}
         numbers = {"batch_size": batch_size, "max_epochs": max_epochs, "patience": patience}
         automatic = self.max_epochs == "auto"
@@ -122,3 +111,7 @@ class TrainingPlan(TrainingConfig):
     chooses_epoch: bool = True  # by the validation set; else the last epoch is kept
     validate_every: int = 1  # epochs, and after the last
     stop_loss: float = 0.0  # training ends with an epoch whose mean loss is below this
+
+    def validates(self, epoch: int, loss: float) -> bool:
+        """Whether the validation set is scored after an epoch, counted from 1: every n-th, and the last."""
+        return epoch == self.max_epochs or loss < self.stop_loss or epoch % self.validate_every == 0
