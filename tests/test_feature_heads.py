@@ -15,7 +15,7 @@ from raxss import RAxSSClassifier, Series, SeriesCollection
 from raxss.benchmark.analyses.reweighting import Cross, reweigh
 from raxss.errors import ConfigError, ModelError, ModelWarning
 from raxss.estimator.config import Config
-from raxss.estimator.fit import epoch_refresh, fresh_learner, support_in_batch, window_pool
+from raxss.estimator.fit import fresh_learner, support_in_batch
 from raxss.method.aggregation import aggregate
 from raxss.method.backbones import logits_and_features
 from raxss.method.feature_heads import FeatureHeads, Gate, heads_in_use
@@ -104,26 +104,6 @@ def test_features_are_standardised_by_the_last_moments_given(rng):
     assert heads.standardised(torch.tensor([[2.0, 2.0, 1.0]])).tolist() == [[1.0, 0.0, -0.5]]
     assert heads.mean.data_ptr() == place
     assert not heads.state_dict()  # moments follow from the weights
-
-
-def test_the_first_step_of_a_network_with_batch_normalisation_sees_features_of_deviation_1(series):
-    """Its features in training are not those at prediction, whose moments suit the latter alone."""
-    config = RAxSSClassifier(**LEARNED["all"]).config
-    shape = {"window_length": 32, "seed": 0}
-    pool = window_pool(list(series), np.arange(18) % 2, config, **shape, device=torch.device("cpu"), bar=None)
-    learner = fresh_learner(config, 1, 32, 2, seed=0)
-    epoch_refresh(config, 32, seed=0)(learner, pool, None, None)
-    learner.train()
-    with torch.no_grad():
-        _, features = learner.scored(pool.take(torch.arange(0, len(pool), 3)).windows)
-        seen = learner.heads.standardised(features)
-        by_the_epoch = (features - learner.heads.mean) / learner.heads.scale
-    changes = features.std(dim=0) > 1e-3 * features.std(dim=0).max()
-    assert changes.sum() > 100
-    assert by_the_epoch[:, changes].std() > 100  # what made every unit of the gate 1 or -1
-    assert_allclose(seen[:, changes].std(dim=0, correction=0), 1.0, atol=1e-3)
-    assert_allclose(seen.mean(dim=0), 0.0, atol=1e-4)
-    assert learner.heads.gate.what(seen).abs().median() < 2
 
 
 def test_a_batch_is_standardised_as_sklearn_does_and_its_gradient_is_that_of_finite_differences(rng):

@@ -163,24 +163,6 @@ def test_the_whole_encoder_is_theirs_with_the_two_departures_of_sss(ours, window
     torch.testing.assert_close(found, expected.flatten(1), **CLOSE)
 
 
-def test_a_head_over_the_mean_of_the_tokens_is_their_classifier(ours, windows):
-    """Our head reads every token. With one weight a feature, repeated over the tokens, it reads their mean."""
-    classifier = theirs.PatchTSTForClassification(settings(pooling_type="mean"))
-    copy_encoder(ours, classifier.model.encoder)
-    classifier.model.encoder.layers = nn.ModuleList(map(SSSLayer, classifier.model.encoder.layers))
-    classifier.eval()
-    theirs_head = classifier.head.linear
-    n_patches = len(ours.positions)
-    with torch.no_grad():
-        a_feature = theirs_head.weight.view(N_CLASSES, N_VARIATES, 1, D_MODEL) / n_patches
-        ours.head.weight.copy_(a_feature.expand(-1, -1, n_patches, -1).flatten(1))
-        ours.head.bias.copy_(theirs_head.bias)
-        expected = classifier(past_values=as_theirs(ours, windows)).prediction_logits
-        found = ours(windows)
-    assert expected.std() > 0.01
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
-
-
 # The departures -----------------------------------------------------------------------------------------------
 
 

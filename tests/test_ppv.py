@@ -176,13 +176,6 @@ def test_a_gpu_counts_what_the_cpu_counts_bit_for_bit(rng, length, n_cuts, path)
 
 
 @on_a_gpu
-@pytest.mark.parametrize("length", [1, 257, 1024])
-def test_thresholds_found_on_a_gpu_are_the_cpus(rng, length):
-    x, rows, dilations, cuts = case(rng, length, n_windows=9)
-    assert torch.equal(fitted_cuts(x.cuda(), rows.cuda(), dilations.cuda(), 4).cpu(), cuts)
-
-
-@on_a_gpu
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_counts_on_a_gpu_as_on_the_cpu(rng, value):
     given = case(rng, 300)

@@ -137,21 +137,6 @@ def test_gradients_of_a_padded_batch_are_those_of_the_bare_series_summed(name):
         torch.testing.assert_close(together[key], named_parameter.grad, rtol=0, atol=bound, msg=key)
 
 
-# Learning
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_two_backward_passes_give_the_same_bits(name):
-    network = build(name, dropout=0.0)
-    windows, n_samples = padded([torch.randn(1, n) for n in (256, 200, 120, 90)], 256)
-    passes = []
-    for _ in range(2):
-        network.zero_grad()
-        network(windows, n_samples).square().sum().backward()
-        passes.append([parameter.grad.clone() for parameter in network.parameters()])
-    assert all(torch.equal(*pair) for pair in zip(*passes, strict=True))
-
-
 # On a GPU
 
 

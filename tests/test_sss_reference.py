@@ -1,7 +1,6 @@
 """The reference that training is compared with gives the numbers of raxss; and the benchmark around both."""
 
 import json
-import math
 
 import numpy as np
 import pytest
@@ -58,12 +57,6 @@ def test_from_equal_weights_both_networks_have_equal_gradients(both):
     torch.testing.assert_close(reference.output.weight.grad, ours.head.weight.grad, atol=1e-4, rtol=1e-3)
 
 
-def test_dropout_of_the_reference_acts_in_training_alone():
-    network, windows = sss_reference.TextbookPatchTST(256, dropout=0.5), torch.randn(4, 1, 256)
-    assert not torch.equal(network(windows), network(windows))
-    assert torch.equal(network.eval()(windows), network(windows))
-
-
 def test_the_dataset_holds_every_window_with_its_series_and_label(rng):
     series = [rng.normal(size=n).astype(np.float32) for n in (20, 13, 8)]
     dataset = sss_reference.WindowDataset(series, [1, 0, 1], window_length=8, stride=5)
@@ -75,22 +68,6 @@ def test_the_dataset_holds_every_window_with_its_series_and_label(rng):
     ]
     assert len(dataset) == 3 + 2 + 1
     assert found == expected
-
-
-def test_the_loader_gives_every_window_once_in_another_order(rng):
-    series = [np.arange(start, start + 40, dtype=np.float32) for start in (0, 100)]
-    dataset = sss_reference.WindowDataset(series, [0, 1], window_length=8, stride=8)
-    loader = sss_reference.loader_of(dataset, batch_size=5, n_workers=0, seed=1)
-    first = [float(value) for windows, _, _ in loader for value in windows[:, 0, 0]]
-    assert sorted(first) == [0, 8, 16, 24, 32, 100, 108, 116, 124, 132]
-    assert first != sorted(first)
-
-
-def test_the_loss_is_the_mean_over_series_of_the_loss_of_the_mean():
-    logits = torch.tensor([0.0, math.log(3.0), -1.0])
-    loss = sss_reference.series_loss(logits, torch.tensor([4, 4, 1]), torch.tensor([1.0, 1.0, 0.0]))
-    expected = (-math.log((0.5 + 0.75) / 2) - math.log(1 - 1 / (1 + math.e))) / 2
-    assert loss.item() == pytest.approx(expected, abs=1e-6)
 
 
 def test_steps_of_the_reference_lower_its_loss(rng):
