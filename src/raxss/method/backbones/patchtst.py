@@ -113,17 +113,18 @@ class PatchTST(FeatureNetwork):
         the network was built for (for others the plain layers raise).
         """
         n_patches = (windows.shape[-1] + self.n_padded - self.patch_length) // self.patch_stride + 1
-        skipped = [self.projection, *self.encoder.modules()]
+        modules = [self.projection, *self.encoder.modules()]
+        kinds = [nn.Linear, nn.Sequential, *LAYER_KINDS * len(self.encoder)]
         numbers = [*self.parameters(), *(item for item in self.buffers() if item.is_floating_point())]
         return (
             windows.ndim == 3
             and windows.numel() > 0
             and n_patches == len(self.positions)
-            and not any(_hooked(module) or module.training != self.training for module in skipped)
-            and all(item.dtype == torch.float32 and item.device == windows.device for item in numbers)
-            and type(self.projection) is nn.Linear
             and len(self.encoder) > 0
-            and all(type(layer) is EncoderLayer and layer.as_built() for layer in self.encoder)
+            and [type(module) for module in modules] == kinds
+            and not any(_hooked(module) or module.training != self.training for module in modules)
+            and all(item.dtype == torch.float32 and item.device == windows.device for item in numbers)
+            and all(cast(EncoderLayer, layer).as_built() for layer in self.encoder)
         )
 
     def plain_features(self, windows: Tensor) -> Tensor:
@@ -158,19 +159,11 @@ class EncoderLayer(nn.Module):
         return cast(nn.Dropout, self.feed_forward[2]).p
 
     def as_built(self) -> bool:
-        """Whether its parts are of the kinds that a fused path knows."""
-        attention = (self.query, self.key, self.value, self.mix)
-        kinds = [type(item) for item in (*attention, *self.feed_forward, self.norm)]
-        inner = [nn.Linear, nn.GELU, nn.Dropout, nn.Linear]
-        if kinds != [*[nn.Linear] * len(attention), *inner, nn.BatchNorm1d]:
-            return False
-        return (
-            self.feed_forward[1].approximate == "none"
-            and self.norm.affine
-            and self.norm.track_running_stats
-            and 0 <= self.attention_dropout < 1
-            and 0 <= self.hidden_dropout < 1
-        )
+        """Whether settings of its parts are those that a fused path knows."""
+        exact = cast(nn.GELU, self.feed_forward[1]).approximate == "none"
+        shares = self.attention_dropout, self.hidden_dropout
+        statistics = self.norm.affine and self.norm.track_running_stats
+        return exact and statistics and all(0 <= share < 1 for share in shares)
 
     def attend(self, tokens: Tensor) -> Tensor:
         """softmax(Q K^T / sqrt(d)) V, with ``n_heads`` of them side by side."""
@@ -195,6 +188,11 @@ class EncoderLayer(nn.Module):
         """``(batch, n_tokens, d_model)`` -> the same."""
         attended = self.attend(tokens)
         return self.normalise(self.feed_forward(self.normalise(tokens + attended)) + attended)
+
+
+# Of the modules of an encoder layer, in the order of `nn.Module.modules`.
+LAYER_KINDS: list[type[nn.Module]] = [EncoderLayer, *[nn.Linear] * 4, nn.Sequential]
+LAYER_KINDS += [nn.Linear, nn.GELU, nn.Dropout, nn.Linear, nn.BatchNorm1d]
 
 
 def _hooked(module: nn.Module) -> bool:

@@ -81,14 +81,14 @@ class TrainingConfig:
         (64, 20, 5, True)
         """
         batch_size, max_epochs, patience = self.batch_size, self.max_epochs, self.patience
-        if batch_size == "auto":
-            power_of_two = 2 ** int(math.log2(max(n_windows // STEPS_AN_EPOCH, 1)))
+        if isinstance(batch_size, str):
+            power_of_two = 1 << int(math.log2(max(n_windows // STEPS_AN_EPOCH, 1)))
             batch_size = min(max(power_of_two, BATCH_SIZES[0]), BATCH_SIZES[1])
-        if max_epochs == "auto":
+        if isinstance(max_epochs, str):
             needed = math.ceil(FEWEST_STEPS / math.ceil(max(n_windows, 1) / batch_size))
             max_epochs = min(max(needed, EPOCHS[0]), EPOCHS[1])
         chooses = patience != "auto" or n_validation >= FEWEST_TO_CHOOSE
-        if patience == "auto":
+        if isinstance(patience, str):
             patience = max(math.ceil(max_epochs / 4), 5) if chooses else 0
         settings = {setting.name: getattr(self, setting.name) for setting in dataclasses.fields(self)}
         numbers = {"batch_size": batch_size, "max_epochs": max_epochs, "patience": patience}
