@@ -80,16 +80,21 @@ class TrainingConfig:
         >>> plan.batch_size, plan.max_epochs, plan.patience, plan.chooses_epoch
         (64, 20, 5, True)
         """
-        batch_size, max_epochs, patience = self.batch_size, self.max_epochs, self.patience
-        if isinstance(batch_size, str):
-            power_of_two = 1 << int(math.log2(max(n_windows // STEPS_AN_EPOCH, 1)))
+        if self.batch_size == "auto":
+            power_of_two = 2 ** int(math.log2(max(n_windows // STEPS_AN_EPOCH, 1)))
             batch_size = min(max(power_of_two, BATCH_SIZES[0]), BATCH_SIZES[1])
-        if isinstance(max_epochs, str):
+        else:
+            batch_size = self.batch_size
+        if self.max_epochs == "auto":
             needed = math.ceil(FEWEST_STEPS / math.ceil(max(n_windows, 1) / batch_size))
             max_epochs = min(max(needed, EPOCHS[0]), EPOCHS[1])
-        chooses = patience != "auto" or n_validation >= FEWEST_TO_CHOOSE
-        if isinstance(patience, str):
+        else:
+            max_epochs = self.max_epochs
+        chooses = self.patience != "auto" or n_validation >= FEWEST_TO_CHOOSE
+        if self.patience == "auto":
             patience = max(math.ceil(max_epochs / 4), 5) if chooses else 0
+        else:
+            patience = self.patience
         settings = {setting.name: getattr(self, setting.name) for setting in dataclasses.fields(self)}
         numbers = {"batch_size": batch_size, "max_epochs": max_epochs, "patience": patience}
         automatic = self.max_epochs == "auto"
