@@ -97,9 +97,6 @@ def test_the_shares_of_windows_that_change_are_the_settings():
     assert float(draws["noise"].var()) == pytest.approx(0.3**2 / 3, rel=0.05)
     assert float(draws["stretch"].min()) == pytest.approx(0.8, abs=0.001)
     assert float(draws["stretch"].max()) == pytest.approx(1.2, abs=0.001)
-
-
-def test_the_angle_of_a_turn_has_the_deviation_of_the_setting():
     matrices = drawn(torch.zeros(20_000, 3, 1), AugmentationConfig(rotate=0.25))["rotate"]
     angles = Rotation.from_matrix(matrices.double().numpy()).magnitude()
     assert np.sqrt((angles**2).mean()) == pytest.approx(0.25, abs=0.005)

@@ -113,12 +113,9 @@ def test_a_file_that_is_something_else_is_refused_by_name(tmp_path):
     (tmp_path / "notes.txt").write_text("not a checkpoint at all, but long enough to look like one")
     refused(tmp_path / "notes.txt", "'notes.txt' cannot be read")
     refused(tmp_path / "missing", "'missing' cannot be read")
+    save_file({"weight": torch.zeros(3)}, tmp_path / "foreign")
+    refused(tmp_path / "foreign", f"'foreign' is not .* None, needed is '{FORMAT}'")
     refused(tmp_path, f"'{tmp_path.name}' cannot be read")
-
-
-def test_the_weights_of_another_program_are_refused_by_name(tmp_path):
-    save_file({"weight": torch.zeros(3)}, tmp_path / "foreign.safetensors")
-    refused(tmp_path / "foreign.safetensors", f"'foreign.safetensors' is not .* None, needed is '{FORMAT}'")
 
 
 def test_a_save_that_fails_leaves_the_last_checkpoint(saved):

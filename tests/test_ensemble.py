@@ -32,16 +32,6 @@ def gradients_by_member(network):
 # Training ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("chosen", range(3))
-@pytest.mark.parametrize("by", ["forward", "logits_of"])
-def test_a_window_trains_one_member_alone(chosen, by):
-    network = build("ensemble", of="dlinear", members=3).train()
-    windows = torch.randn(9, 1, 64)
-    logits = network(windows) if by == "forward" else network.logits_of(network.features(windows))
-    logits[chosen::3].sum().backward()
-    assert gradients_by_member(network) == [k == chosen for k in range(3)]
-
-
 def test_in_training_a_windows_logits_are_its_members():
     network = build("ensemble", of="dlinear", members=3, n_outputs=4).train()
     windows = torch.randn(8, 1, 64)

@@ -274,7 +274,7 @@ def test_batches_with_few_windows_of_a_series_are_warned_of_where_weights_learn(
     assert f"nothing about {named}. Set batch_size to 60 or more." in caplog.text
 
 
-@pytest.mark.parametrize("kind", ["gate on the signal", "all"])
+@pytest.mark.parametrize("kind", ["gate on the signal", "gate by epoch", "all"])
 def test_a_run_that_was_killed_and_resumed_ends_bit_for_bit_where_it_would_have(
     fitted, series, kind, tmp_path
 ):

@@ -25,7 +25,7 @@ from raxss.method.training.step import Learner
 from raxss.method.weighting import WEIGHTINGS, influence
 from raxss.method.window_scorer import score_windows
 from raxss.method.windows import windows_of
-from toys import SMALL, StopAfter, assert_same_bits, training_plan, waves, weights_of
+from toys import SMALL, assert_same_bits, training_plan, waves, weights_of
 
 LENGTH, STRIDE = 32, 8
 CPU = torch.device("cpu")
@@ -141,35 +141,6 @@ def test_with_the_window_loss_alone_training_windows_are_left_alone(rng):
     epoch_refresh(config, LENGTH, seed=3)(toy_learner(), pool, held, None)
     assert not pool.influence.any()
     assert held.influence.any()
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_a_run_that_was_killed_and_resumed_ends_bit_for_bit_where_it_would_have(rng, tmp_path, device):
-    series = toy_series(rng, 12)
-    (pool, config), (held, _) = toy_pool(series[:8], device), toy_pool(series[8:], device)
-    arguments = {
-        "config": training_plan(batch_size=16, max_epochs=4, series_loss_weight=1.0, lr=1e-2, patience=0),
-        "seed": 3,
-        "fingerprint": "toy",
-        "refresh": epoch_refresh(config, LENGTH, seed=3),
-    }
-    whole = toy_learner(device)
-    expected = train(whole, pool, held, **arguments)
-    supports = pool.influence.clone(), held.influence.clone()
-
-    path = tmp_path / "run.checkpoint"
-    with pytest.raises(SystemExit):
-        train(toy_learner(device), pool, held, checkpoint=path, callbacks=[StopAfter(2)], **arguments)
-    pool.influence.fill_(9.0)  # another process has other memory
-    held.influence.fill_(9.0)
-    resumed = toy_learner(device, seed=99)
-    found = train(resumed, pool, held, checkpoint=path, resume=True, **arguments)
-    assert_same_bits(weights_of(whole), weights_of(resumed))
-    assert torch.equal(pool.influence, supports[0])
-    assert torch.equal(held.influence, supports[1])
-    assert [{**row, "seconds": 0} for row in found.history] == [
-        {**row, "seconds": 0} for row in expected.history
-    ]
 
 
 def test_refreshed_supports_reach_the_weights_that_are_learned(rng):

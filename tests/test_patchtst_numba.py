@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import copy
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -311,12 +316,21 @@ def test_parameters_that_change_before_the_backward_pass_are_noticed() -> None:
         features.sum().backward()
 
 
-def test_the_benchmark_compares_what_agrees() -> None:
-    from benchmarks import network_cpu
+# As processors without 512-bit registers run it
 
-    results = network_cpu.run(batch=40, plain_batch=10, n_rounds=1)
-    assert 0 < results["difference"] <= network_cpu.DIFFERENCE
-    for part in ("training", "evaluation"):
-        rates = results["windows_per_second"][part]
-        assert results["ratio"][part] == pytest.approx(rates["ours"] / rates["plain"])
-        assert results["share_of_matmul"][part] > 0
+FEATURES = "+sse4.2,+popcnt,+avx,+f16c,+avx2,+fma,+bmi,+bmi2"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names features of x86-64")
+def test_narrow_vectors_give_what_the_plain_layers_give(tmp_path: Path) -> None:
+    narrow = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": FEATURES, "NUMBA_CACHE_DIR": str(tmp_path)}
+    environment = {**os.environ, **narrow}
+    lanes = "from raxss._core.vector_code import LANES; print(LANES)"
+    process = subprocess.run(
+        [sys.executable, "-c", lanes], env=environment, capture_output=True, text=True, check=True
+    )
+    assert process.stdout.strip() == "8"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout

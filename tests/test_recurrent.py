@@ -304,16 +304,6 @@ def test_on_a_gpu_the_numbers_agree_the_bits_repeat_and_nothing_synchronises(sha
     assert_near(passes[0], outcome(scan_inputs(*shape, kind=torch.float64)), tolerance=1e-4)
 
 
-def test_a_decay_so_strong_that_nothing_is_kept_leaves_the_input_of_each_step():
-    x, delta, A, B, C, D = scan_inputs(2, 100, 16, 4)
-    delta, A = torch.full_like(delta, 50.0, requires_grad=True), torch.full_like(A, -40.0, requires_grad=True)
-    found = outcome([x, delta, A, B, C, D])
-    expected = (delta * x * (B * C).sum(-1, keepdim=True) + D * x).detach().numpy()
-    np.testing.assert_allclose(found["y"], expected, rtol=1e-4, atol=1e-4)
-    assert all(np.isfinite(value).all() for value in found.values())
-    assert np.abs(found["A"]).max() < 1e-30
-
-
 @pytest.mark.parametrize("log_keep", [-1e-7, -1e-5, -1e-3, -0.3])
 def test_errors_of_the_exponential_do_not_add_up_in_a_long_memory(log_keep):
     x, ones = torch.ones(1, 4000, 16), torch.ones(1, 4000, 1)
