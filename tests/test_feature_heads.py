@@ -160,11 +160,7 @@ def test_logits_are_those_of_the_forward_that_a_network_has(kind, n_passes):
     assert len(passes) == n_passes  # of `features`
     assert torch.equal(features, windows[:, 0])
     assert torch.equal(logits, expected)
-
-
-def test_a_forward_set_on_the_network_itself_is_used():
-    network, windows = Headed(1, 8, 1), torch.randn(4, 1, 8)
-    network.forward = lambda windows: windows.sum(dim=2)
+    network.forward = lambda windows: windows.sum(dim=2)  # on the network itself
     assert torch.equal(logits_and_features(network, windows)[0], windows.sum(dim=2))
 
 
@@ -348,11 +344,9 @@ def test_a_gate_learns_which_windows_matter():
     bags, bursts = [], []
     for index in range(40):
         hum = np.sin(0.4 * np.arange(640)) + 0.1 * rng.normal(size=640)
-        start = 32 * int(rng.integers(0, 16))
-        kind = index % 2
-        hum[start : start + 128] = (
-            3 * np.sign(np.sin((0.5 + kind) * np.arange(128))) * rng.uniform(0.5, 1.5, 128)
-        )
+        start, kind = 32 * int(rng.integers(0, 16)), index % 2
+        burst = np.sign(np.sin((0.5 + kind) * np.arange(128)))
+        hum[start : start + 128] = 3 * burst * rng.uniform(0.5, 1.5, 128)
         bags.append(Series(hum, label=("slow", "fast")[kind], name=f"bag {index}"))
         bursts.append((start, start + 128))
     bags = SeriesCollection(bags)

@@ -160,16 +160,8 @@ def test_a_network_is_shown_scaled_training_windows_and_no_more_than_memory_bear
 
 @pytest.mark.parametrize("pooling", ["attention", "conjunctive"])
 def test_the_networks_of_other_systems_are_shown_windows_too(rng, pooling):
-    model = MILClassifier(
-        pooling,
-        backbone="multiview",
-        window_length=32,
-        stride=8,
-        max_epochs=1,
-        validation_fraction=0,
-        device="cpu",
-        random_state=0,
-    ).fit(waves(rng))
+    settings = SMALL | {"max_epochs": 1, "validation_fraction": 0}
+    model = MILClassifier(pooling, backbone="multiview", **settings).fit(waves(rng))
     assert model.backbone_.backbone.views["textures"].cuts.any()
 
 

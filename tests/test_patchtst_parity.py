@@ -11,7 +11,6 @@ transformers leaves out samples at the front that fill no patch; windows are sca
 the head reads all tokens, transformers' classifier reads their mean.
 """
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -82,11 +81,6 @@ def ours():
 @pytest.fixture
 def windows():
     return torch.randn(5, N_VARIATES, LENGTH, generator=torch.Generator().manual_seed(1)).cumsum(dim=2)
-
-
-@pytest.fixture
-def tokens():
-    return torch.randn(6, 12, D_MODEL, generator=torch.Generator().manual_seed(2))
 
 
 def copy_layer(ours, layer):
@@ -161,17 +155,3 @@ def test_the_whole_encoder_is_theirs_with_the_two_departures_of_sss(ours, window
     assert expected.shape == (5, N_VARIATES, 12, D_MODEL)
     assert expected.std() > 0.1
     torch.testing.assert_close(found, expected.flatten(1), **CLOSE)
-
-
-# The departures -----------------------------------------------------------------------------------------------
-
-
-def test_without_the_departures_a_layer_of_theirs_differs(ours, tokens):
-    layer = theirs.PatchTSTEncoderLayer(settings()).eval()
-    copy_layer(ours.encoder[0], layer)
-    with torch.no_grad():
-        textbook = layer(hidden_state=tokens[:, None])[0][:, 0]
-        found = ours.encoder[0](tokens)
-        departing = SSSLayer(layer)(tokens[:, None])[0][:, 0]
-    torch.testing.assert_close(found, departing, **CLOSE)
-    assert np.abs((found - textbook).numpy()).max() > 0.1

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
 from benchmarks import sss_reference, training
@@ -39,19 +38,6 @@ def test_from_equal_weights_both_networks_give_equal_logits(both, mode):
         expected, found = ours.train(mode)(windows)[:, 0], reference.train(mode)(windows)
     assert expected.std() > 0.01
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
-
-
-def test_the_dataset_holds_every_window_with_its_series_and_label(rng):
-    series = [rng.normal(size=n).astype(np.float32) for n in (20, 13, 8)]
-    dataset = sss_reference.WindowDataset(series, [1, 0, 1], window_length=8, stride=5)
-    found = [(index, label, window[0].tolist()) for window, index, label in dataset]
-    expected = [
-        (index, float(label), item[start : start + 8].tolist())
-        for index, (item, label) in enumerate(zip(series, [1, 0, 1], strict=True))
-        for start in range(0, len(item) - 7, 5)
-    ]
-    assert len(dataset) == 3 + 2 + 1
-    assert found == expected
 
 
 SMALL = {"batch": 32, "n_steps": 2, "n_rounds": 1, "n_series": 6, "window_length": 128}
