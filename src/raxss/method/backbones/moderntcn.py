@@ -47,18 +47,13 @@ class ModernTCN(FeatureNetwork):
 
     Notes
     -----
-    Settings are from the public scripts for UEA: two stages of one block with 32 and 64 features and patches 8 / 4
-    (EthanolConcentration), kernels of 51 and 5 (UWaveGestureLibrary, SelfRegulationSCP2); dropout is that of SSS.
-    SSS ran another network under this name: one stage of 32 features, kernels of 9 and 5, feed-forward layers four
-    times as wide inside. The figure in the paper's table is of that one.
-
-    Where it departs from the authors' public code:
-
-    - Kernels are clipped to ``2 * n_places - 1``: what lies beyond would only ever see padding.
-    - The last patch begins at the last multiple of ``patch_stride``, so that every sample is seen; the public code
-      leaves out the end of a window whose length is no multiple.
-    - The patch embedding has no bias: the normalisation that follows it has its own.
-    - RevIN, which the public classifier builds but never calls, is not built.
+    Settings are from the public scripts for UEA: two stages of one block with 32 and 64 features and
+    patches 8 / 4 (EthanolConcentration), kernels of 51 and 5 (UWaveGestureLibrary, SelfRegulationSCP2); dropout is
+    that of SSS. SSS ran another network under this name, of which the figure in the paper's table is: one stage of
+    32 features, kernels of 9 and 5, feed-forward layers four times as wide inside. Where it departs from the
+    authors' code: kernels are clipped to ``2 * n_places - 1``, beyond which there is only padding; the last patch
+    begins at the last multiple of ``patch_stride``, so that every sample is seen; the patch embedding has no bias,
+    and RevIN, which the public classifier builds but never calls, is not built.
 
     Examples
     --------
@@ -150,11 +145,7 @@ class Halve(nn.Module):
 
 
 class TCNBlock(nn.Module):
-    """Along time, across features, across variates: ``(batch, n_variates, width, n_places)`` both ways.
-
-    Each of the three mixes one axis alone: a depthwise convolution every row along time, ConvFFN1 the features of a
-    variate, ConvFFN2 the variates of a feature.
-    """
+    """Mix along time, across features, across variates: ``(batch, n_variates, width, n_places)`` both ways."""
 
     def __init__(
         self, n_variates: int, width: int, large: int, small: int, expansion: int, dropout: float
@@ -175,10 +166,9 @@ class TCNBlock(nn.Module):
 
 
 class TwoKernels(nn.Module):
-    """A large and a small depthwise convolution side by side, one kernel at prediction.
+    """A large and a small depthwise convolution side by side, added up into one kernel at prediction.
 
-    The large kernel alone is hard to train; the small one keeps what is near in sight. Both are linear once their
-    normalisation is fixed, so at prediction they are added up into one (structural re-parameterisation).
+    Both are linear once their normalisation is fixed (structural re-parameterisation).
     """
 
     def __init__(self, n_rows: int, large: int, small: int) -> None:

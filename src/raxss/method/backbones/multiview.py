@@ -6,8 +6,7 @@
         -> ppv: proportion of values above thresholds (MiniROCKET) -> one learned linear map
         -> features, side by side (batch, d) -> logits (batch, n_outputs)
 
-For datasets that are too small to learn every filter from: convolutions overfit to a hundred recordings, power in
-bands and PPV of fixed kernels hardly do. Next: ppv.py; ensemble.py averages several networks.
+For datasets that are too small to learn every filter from. Next: ppv.py; ensemble.py averages several networks.
 """
 
 from __future__ import annotations
@@ -143,10 +142,7 @@ def with_derivatives(windows: Tensor, n_orders: int) -> Tensor:
 
 
 class Shapes(nn.Module):
-    """What convolutions find: ``(batch, n_channels, length)`` -> mean and maximum over time ``(batch, d)``.
-
-    As in `ConvNet`, a window of at most 16 samples is a row of features: every place of it is kept.
-    """
+    """As in `ConvNet`: ``(batch, n_channels, length)`` -> mean and maximum over time, or all places ``(batch, d)``."""
 
     def __init__(self, n_channels: int, length: int, width: int) -> None:
         super().__init__()

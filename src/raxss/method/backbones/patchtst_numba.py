@@ -2,12 +2,10 @@
 
     windows (batch, n_variates, length) -> features (batch, n_variates * n_patches * d_model)
 
-Compiled loops take the windows chunk by chunk, on as many threads as torch uses; a stage ends where batch
-normalisation needs the moments of the whole batch. The backward pass computes scores, activations and dropout
-masks again instead of keeping them. Sums over windows are taken per chunk and added in the order of the chunks,
-so results do not depend on the number of threads.
-
-Next: patchtst_kernels.py and patchtst_back_kernels.py have the loops.
+The loops (patchtst_kernels.py, patchtst_back_kernels.py) take the windows chunk by chunk, on as many threads as
+torch uses; a stage ends where batch normalisation needs the moments of the whole batch. The backward pass computes
+scores, activations and dropout masks again instead of keeping them. Sums over windows are taken per chunk and
+added in the order of the chunks, so results do not depend on the number of threads.
 """
 
 from __future__ import annotations

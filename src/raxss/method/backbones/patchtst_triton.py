@@ -4,12 +4,8 @@
 
 The same numbers as `PatchTST.features` under bf16 autocast, to the rounding of bf16: matrix products of bf16 with
 sums in float32, tokens in bf16 between kernels, statistics, softmax and weights in float32. Dropout masks are drawn
-again in the backward pass from one seed per call, which torch's generator of the device draws.
-
-What it takes: d_model 32 with 4 heads and d_ff 128, at most 128 patches of up to 64 samples, windows of up to
-16,384 samples; an NVIDIA GPU from Ampere on, Triton, and bf16 autocast. All else runs as plain layers.
-
-Next: patchtst_triton_kernels.py holds the kernels.
+again in the backward pass from one seed per call. What it takes: the sizes below, an NVIDIA GPU from Ampere on,
+Triton, and bf16 autocast. All else runs as plain layers. Next: patchtst_triton_kernels.py holds the kernels.
 """
 
 from __future__ import annotations

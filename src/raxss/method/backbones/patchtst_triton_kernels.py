@@ -9,14 +9,11 @@
     settle*              partial sums of all programs -> what batch normalisation needs, in a fixed order
 
 Tokens lie in memory as ``(n_series * n_tokens, 32)``. Every program takes tiles or windows in turn and keeps its
-own partial sums, so the same seed gives the same bits on the same device. Scores never leave the registers; heads
-of 8 numbers are padded with zeros to the 16 that the matrix units need.
-
-Every product here is of a shape that Triton gives to the plain matrix instructions: two warps, or fewer than 64
-rows. Hopper's wide ones, on operands as slim as ours, gave wrong sums and illegal reads of shared memory in Triton
-3.6 (as in issue 11366 of triton-lang/triton, seen with 3.7), and gain little on matrices this small.
-
-Next: patchtst_triton_parts.py has what they share; patchtst_triton.py launches them.
+own partial sums, so the same seed gives the same bits on the same device. Heads of 8 numbers are padded with zeros
+to the 16 that the matrix units need. Every product is of a shape that Triton gives to the plain matrix
+instructions (two warps, or fewer than 64 rows): Hopper's wide ones, on operands as slim as ours, gave wrong sums
+and illegal reads of shared memory in Triton 3.6 (as in issue 11366 of triton-lang/triton). Next:
+patchtst_triton.py launches them.
 """
 # mypy: ignore-errors
 # (the language below is Triton's, which only looks like Python)

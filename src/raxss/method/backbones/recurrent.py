@@ -204,13 +204,10 @@ class GRU(Recurrent):
 
     Notes
     -----
-    Sizes are those that the public code of SSS gives its GRU and LSTM. Where it departs from that code:
-
-    - SSS repeats the last value of a series for one stride more; here patches end where the series does, so up to
-      ``patch_stride - 1`` samples at its end are not read.
-    - SSS reads each variate by itself; here a patch holds all variates together.
-    - SSS draws all weights by Xavier's rule (for the LSTM the recurrent ones are orthogonal, and biases zero); here
-      they begin as torch's layers do.
+    Sizes are those that the public code of SSS gives its GRU and LSTM. It departs from that code in
+    three ways: patches end where the series does, so up to ``patch_stride - 1`` samples at its end are not read
+    (SSS repeats the last value for one stride); a patch holds all variates together (SSS reads each by itself);
+    weights begin as torch's layers do (SSS draws them by Xavier's rule).
 
     Examples
     --------

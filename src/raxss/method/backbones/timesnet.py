@@ -53,15 +53,12 @@ class TimesNet(FeatureNetwork):
     Where it departs from the paper:
 
     - The public code takes the periods of the mean spectrum of a batch, so that the score of a window depends on
-      what else is in its batch. Here each window has its own periods. (Where two amplitudes are equal to the last
-      bits, which of them counts is open.) The weights are the softmax of the window's own amplitudes, as there.
-    - The mean of ``n_kernels`` convolutions is one convolution with their mean kernel, and is done as one.
-      Frequencies with the same period are folded once, with the sum of their weights, and a period whose weight is
-      below 2^-24 is left out. None of this changes the result by more than rounding.
+      what else is in its batch. Here each window has its own periods, weighted by the softmax of its amplitudes.
+    - The mean of ``n_kernels`` convolutions is done as one with their mean kernel. Frequencies with the same
+      period are folded once, and a period whose weight is below 2^-24 is left out. None of this changes more than
+      rounding.
     - Sizes are those of Time-Series-Library's scripts for UEA (JapaneseVowels and others), with 4 kernels
       (FaceDetection) instead of 6 for speed; RevIN and dropout are those of SSS, whose own TimesNet has d_model 64.
-
-    Periods become shapes of arrays, so the host waits for the device once a layer.
 
     Examples
     --------
@@ -171,8 +168,6 @@ def strongest_periods(samples: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
     """Periods of the ``top_k`` largest amplitudes of each window's spectrum, and their weights, ``(batch, k)``.
 
     A_f = mean over columns of |FFT(x)|_f for f > 0;  p_i = length // f_i;  weights = softmax(A_f1, ..., A_fk)
-
-    k is ``top_k``, or less where a window is too short for so many.
 
     >>> wave = torch.sin(torch.arange(12) * 2 * torch.pi / 4)
     >>> strongest_periods(wave[None, :, None], top_k=1)

@@ -2,10 +2,9 @@
 
     backbone, WindowPool -> running_mean and running_var of every batch-norm layer, in place
 
-In training, a batch-norm layer keeps exponential averages over the last ten or twenty batches. After few steps, or
-with small batches, these lag behind the weights or are noise, and a network that fits its training windows predicts
-them at chance. Plain averages over all windows under the current weights do not.
-Next: loop.py calls this before the validation set is scored.
+In training, a batch-norm layer keeps exponential averages over the last batches. After few steps, or with small
+batches, these lag behind the weights or are noise; plain averages over all windows under the current weights are
+not.
 """
 
 from __future__ import annotations
