@@ -142,7 +142,7 @@ def with_derivatives(windows: Tensor, n_orders: int) -> Tensor:
 
 
 class Shapes(nn.Module):
-    """As in `ConvNet`: ``(batch, n_channels, length)`` -> mean and maximum over time, or all places ``(batch, d)``."""
+    """As in `ConvNet`: ``(batch, n_channels, length)`` -> mean and maximum over time (or all places)."""
 
     def __init__(self, n_channels: int, length: int, width: int) -> None:
         super().__init__()
