@@ -120,15 +120,11 @@ class MambaBlock(nn.Module):
         self.A_log = nn.Parameter(torch.arange(1.0, d_state + 1).log().repeat(width, 1))
         self.D = nn.Parameter(torch.ones(width))
         self.out_proj = nn.Linear(width, d_model, bias=False)
-        self._spread_steps(rank)
-
-    @torch.no_grad()
-    def _spread_steps(self, rank: int) -> None:
-        """Let delta begin between `SLOWEST` and `FASTEST`, evenly in its logarithm."""
         nn.init.uniform_(self.dt_proj.weight, -(rank**-0.5), rank**-0.5)
         low, high = math.log(SLOWEST), math.log(FASTEST)
-        steps = (low + (high - low) * torch.rand_like(self.dt_proj.bias)).exp()
-        self.dt_proj.bias.copy_(steps + torch.log(-torch.expm1(-steps)))  # the inverse of softplus
+        with torch.no_grad():  # delta begins between both, evenly in its logarithm
+            steps = (low + (high - low) * torch.rand_like(self.dt_proj.bias)).exp()
+            self.dt_proj.bias.copy_(steps + torch.log(-torch.expm1(-steps)))  # the inverse of softplus
 
     def forward(self, tokens: Tensor) -> Tensor:
         """``(batch, length, d_model)`` -> the same; what comes later is not seen."""
