@@ -6,8 +6,8 @@ from torch import nn
 
 from raxss.data.series import Series
 from raxss.method.backbones import BACKBONES, build_backbone
-from raxss.method.training import batch_norm
-from raxss.method.training.batch_norm import update_batch_norm
+from raxss.method.training.loop import update_batch_norm
+from raxss.method.training.window_pool import SAMPLES_A_PASS
 from toys import pool_of
 
 
@@ -27,7 +27,7 @@ def norms_of(network):
 @pytest.mark.parametrize("n_batches", [1, 3])
 def test_the_first_layer_gets_the_moments_of_all_windows_and_batches_count_alike(rng, monkeypatch, n_batches):
     pool, network = noise(rng), first_layer()
-    monkeypatch.setitem(batch_norm.SAMPLES_A_PASS, "cpu", len(pool) // n_batches * 64)
+    monkeypatch.setitem(SAMPLES_A_PASS, "cpu", len(pool) // n_batches * 64)
     update_batch_norm(network, pool, seed=0)
     values = torch.cat(list(pool.all_windows()))
     assert int(network[0].num_batches_tracked) == n_batches

@@ -19,12 +19,10 @@ from raxss.method.augmentation import AugmentationConfig
 from raxss.method.backbones import build_backbone
 from raxss.method.feature_heads import FeatureHeads
 from raxss.method.sampling import epoch_order
-from raxss.method.training import batch_norm
 from raxss.method.training import step as stepping
 from raxss.method.training import window_pool as pool_module
-from raxss.method.training.batch_norm import update_batch_norm
 from raxss.method.training.feature_support import EpochRefresh
-from raxss.method.training.loop import train, train_epoch, validate
+from raxss.method.training.loop import train, train_epoch, update_batch_norm, validate
 from raxss.method.training.step import Learner, adam, autocast_type, reproducible, take_step
 from raxss.method.training.step_memory import step_bytes
 from raxss.method.training.window_pool import WindowPool
@@ -364,7 +362,7 @@ def test_the_benchmark_of_a_step_agrees_with_its_reference():
 @pytest.mark.parametrize("on_host", [False, True])
 @pytest.mark.parametrize("backbone", ["convnet-fine", "multiview"])
 def test_batch_norm_statistics_are_those_of_the_cpu(backbone, on_host, monkeypatch):
-    at_once = batch_norm.SAMPLES_A_PASS  # the same batches on both
+    at_once = pool_module.SAMPLES_A_PASS  # the same batches on both
     monkeypatch.setitem(at_once, "cpu", at_once["cuda"])
     found = []
     for device, options in ((DEVICE, {"on_host": on_host}), (torch.device("cpu"), {})):

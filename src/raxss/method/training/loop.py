@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from sklearn.metrics import f1_score
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from raxss.errors import TrainingError
 from raxss.method.aggregation import aggregate_batch, negative_log_likelihood, posteriors_of
 from raxss.method.augmentation import AugmentationConfig
 from raxss.method.sampling import epoch_orders
-from raxss.method.training.batch_norm import update_batch_norm
 from raxss.method.training.checkpoints import Progress, load_checkpoint, save_checkpoint
 from raxss.method.training.feature_support import Refresh, pool_gates
 from raxss.method.training.settings import TrainingConfig, TrainingPlan
@@ -46,8 +46,10 @@ from raxss.method.training.step import (
     warn_of_small_batches,
 )
 from raxss.method.training.step_memory import check_step_memory, hint_on_out_of_memory
-from raxss.method.training.window_pool import WindowPool
+from raxss.method.training.window_pool import SAMPLES_A_PASS, WindowPool
 from raxss.method.window_scorer import exact_arithmetic
+
+MOST_WINDOWS = 4096  # enough for means and variances of batch normalisation
 
 logger = logging.getLogger("raxss")
 
@@ -97,6 +99,39 @@ def train_epoch(
         n_batches += 1
         on_step(n_batches)
     return float(total) / n_batches
+
+
+def update_batch_norm(backbone: nn.Module, pool: WindowPool, *, seed: int) -> None:
+    """Set the statistics of every batch-norm layer to the averages over the windows of a pool.
+
+    mu = mean over batches b of mu_b,   sigma^2 = mean over batches b of sigma_b^2
+
+    As `torch.optim.swa_utils.update_bn` does. The exponential averages that training keeps are, after few steps or
+    with small batches, noise or behind the weights; plain averages over all windows under the current weights are
+    not. ``seed`` draws at most `MOST_WINDOWS` windows; dropout draws from torch's own generator, as in training.
+    Other networks are left unchanged.
+    """
+    norms = [layer for layer in backbone.modules() if isinstance(layer, _BatchNorm)]
+    norms = [layer for layer in norms if layer.track_running_stats and layer.momentum is not None]
+    if not norms or len(pool) == 0:
+        return
+    drawn = np.random.default_rng(seed).permutation(len(pool))[:MOST_WINDOWS]
+    at_once = max(SAMPLES_A_PASS[pool.device.type] // (len(pool.strip) * pool.window_length), 2)
+    n_batches = -(-len(drawn) // at_once)  # of nearly equal size: a single window has no variance
+    momentum = [layer.momentum for layer in norms]
+    was_training = backbone.training
+    backbone.train()
+    try:
+        with torch.no_grad():
+            for layer in norms:
+                layer.reset_running_stats()
+                layer.momentum = None  # a plain average, also over several uses of one layer
+            for indices in np.array_split(drawn, n_batches):
+                backbone(pool.gather(torch.from_numpy(indices).to(pool.starts.device)))
+    finally:
+        for layer, value in zip(norms, momentum, strict=True):
+            layer.momentum = value
+        backbone.train(was_training)
 
 
 def pool_posteriors(
