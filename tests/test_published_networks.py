@@ -49,7 +49,7 @@ def test_a_network_matches_a_slow_reading_of_the_paper(rng, name, n_variates, le
     ("name", "options", "message"),
     [
         ("dlinear", {"average_over": 24}, "average_over must be odd and at least 1, got 24"),
-        ("dlinear", {"window_length": 0}, "window_length must be at least 1, got 0"),
+        ("dlinear", {"window_length": 0}, "at least 1; got window_length=0"),
         ("moderntcn", {"widths": []}, "from 1 to 64 numbers, one a stage; got 0"),
         ("moderntcn", {"widths": [1] * 65}, "from 1 to 64 numbers, one a stage; got 65"),
         ("moderntcn", {"widths": (8, 0)}, "widths=0"),

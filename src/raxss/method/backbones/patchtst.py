@@ -20,7 +20,7 @@ from raxss.errors import ConfigError
 from raxss.method.backbones import patchtst_numba, patchtst_triton
 from raxss.method.backbones.protocol import FeatureNetwork, register_backbone
 from raxss.method.backbones.revin import RevIN
-from raxss.method.backbones.sizes import check_allocation, check_at_most
+from raxss.method.backbones.sizes import check_allocation, check_at_least_1, check_at_most
 
 MOST_AT_ONCE = 65_535  # sequences in one attention call; CUDA kernels take no more
 
@@ -74,12 +74,10 @@ class PatchTST(FeatureNetwork):
         dropout: float = 0.3,
     ) -> None:
         super().__init__()
-        if min(patch_length, patch_stride, n_heads) < 1 or d_model % n_heads:
-            raise ConfigError(
-                "patch_length, patch_stride and n_heads must be at least 1 and n_heads must divide d_model; got "
-                f"patch_length={patch_length}, patch_stride={patch_stride}, n_heads={n_heads}, d_model={d_model}."
-            )
         lengths = {"patch_length": patch_length, "patch_stride": patch_stride}
+        check_at_least_1(**lengths, n_heads=n_heads)
+        if d_model % n_heads:
+            raise ConfigError(f"n_heads must divide d_model; got n_heads={n_heads}, d_model={d_model}.")
         check_at_most(**lengths, d_model=d_model, n_layers=n_layers, d_ff=d_ff)
         self.patch_length = patch_length
         self.patch_stride = patch_stride
