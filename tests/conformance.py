@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 #: Kind -> its test files, and the table in the first of them that has a line for each name.
 SUITES = {
     "backbone": (
-        ("test_networks", "test_sizes", "test_feature_heads", "test_batch_norm", "test_ensemble"),
+        ("test_networks", "test_feature_heads", "test_batch_norm", "test_ensemble"),
         "PARAMETERS",
     ),
     "weighting": (("test_weightings",), "EXAMPLES"),

@@ -7,12 +7,13 @@ Dropout is off, and batch normalisation uses its running statistics: the network
 
 from __future__ import annotations
 
-import cmath
 import math
 from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.signal import convolve2d
+from scipy.special import ndtr
 
 Array = NDArray[np.float64]
 Weights = Mapping[str, Array]
@@ -43,25 +44,9 @@ def dlinear(window: Array, weights: Weights, average_over: int) -> Array:
 # TimesNet
 
 
-def amplitudes(samples: Array) -> list[float]:
-    """Mean over the columns of the modulus of each Fourier coefficient; by its definition."""
-    length, width = samples.shape
-    means = []
-    for frequency in range(length // 2 + 1):
-        total = 0.0
-        for column in range(width):
-            terms = (
-                samples[time, column] * cmath.exp(-2j * math.pi * frequency * time / length)
-                for time in range(length)
-            )
-            total += abs(sum(terms))
-        means.append(total / width)
-    return means
-
-
 def strongest_periods(samples: Array, top_k: int) -> list[tuple[int, float]]:
     """(period, weight) of the largest amplitudes, without the mean of the window."""
-    size = amplitudes(samples)
+    size = np.abs(np.fft.rfft(samples, axis=0)).mean(axis=1)
     found = sorted(range(1, len(size)), key=lambda frequency: -size[frequency])[:top_k]
     total = sum(math.exp(size[item] - size[found[0]]) for item in found)
     return [(len(samples) // item, math.exp(size[item] - size[found[0]]) / total) for item in found]
@@ -77,17 +62,11 @@ def fold(samples: Array, period: int) -> Array:
 
 
 def convolve_2d(image: Array, kernel: Array, bias: Array) -> Array:
-    n_out, _, size, _ = kernel.shape
-    _, height, width = image.shape
-    out = np.zeros((n_out, height, width))
-    for row in range(height):
-        for column in range(width):
-            out[:, row, column] = bias
-            for down in range(size):
-                for right in range(size):
-                    there = row + down - size // 2, column + right - size // 2
-                    if 0 <= there[0] < height and 0 <= there[1] < width:
-                        out[:, row, column] += kernel[:, :, down, right] @ image[:, there[0], there[1]]
+    """(n_in, height, width) -> (n_out, height, width), zeros around the image; scipy turns kernels round."""
+    out = np.zeros((len(kernel), *image.shape[1:])) + bias[:, None, None]
+    for row, own in zip(out, kernel, strict=True):
+        for channel, weights in zip(image, own, strict=True):
+            row += convolve2d(channel, weights[::-1, ::-1], mode="same")
     return out
 
 
@@ -155,13 +134,11 @@ def depthwise(rows: Array, kernels: Array) -> Array:
 
 def two_kernels(rows: Array, weights: Weights, prefix: str) -> Array:
     """The large and the small convolution, each with its normalisation, added up."""
-    return sum(
-        (
-            batch_norm(depthwise(rows, weights[f"{prefix}.{item}.weight"]), weights, f"{prefix}.{item}_norm")
-            for item in ("large", "small")
-        ),
-        np.zeros_like(rows),
-    )
+    out = np.zeros_like(rows)
+    for item in ("large", "small"):
+        found = depthwise(rows, weights[f"{prefix}.{item}.weight"])
+        out += batch_norm(found, weights, f"{prefix}.{item}_norm")
+    return out
 
 
 def feed_forward(maps: Array, weights: Weights, prefix: str) -> Array:
@@ -226,8 +203,7 @@ def halve(maps: Array, weights: Weights, prefix: str) -> Array:
 
 def gelu(values: Array) -> Array:
     """x times the chance that a standard normal number is below x."""
-    chances = [0.5 * (1 + math.erf(item / math.sqrt(2))) for item in values.flatten()]
-    return values * np.array(chances).reshape(values.shape)
+    return values * ndtr(values)
 
 
 # Networks over patches

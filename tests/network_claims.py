@@ -4,7 +4,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from raxss.method.backbones import build_backbone
 from raxss.method.backbones.revin import RevIN
@@ -27,18 +26,6 @@ def build(name, n_variates=1, window_length=64, n_outputs=1, **options):
 
 def double(values):
     return torch.tensor(np.asarray(values), dtype=torch.float64)
-
-
-def parameters_without_gradient(name, n_variates, length, **options):
-    """Names of parameters that a step of training would not move, or only by rounding."""
-    network = build(name, n_variates, length, 3, **options).double().train()
-    windows = torch.randn(8, n_variates, length, dtype=torch.float64)
-    functional.cross_entropy(network(windows), torch.arange(8) % 3).backward()
-    return [
-        name
-        for name, parameter in network.named_parameters()
-        if parameter.grad is None or parameter.grad.abs().max() < 1e-12
-    ]
 
 
 def trained_a_little(network: nn.Module, n_variates: int, length: int) -> nn.Module:

@@ -18,9 +18,7 @@ from raxss.method.augmentation import (
     AugmentationConfig,
     augment,
     drawn,
-    masked,
     rotations,
-    stretched,
 )
 from raxss.method.training.step import Learner, step_for
 from test_training import LENGTH, run, toy_pool
@@ -82,41 +80,6 @@ def test_rotations_are_those_of_scipy(rng):
 # What each keeps ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("speed", [0.8, 1.0, 1.15])
-def test_a_stretched_sine_has_the_frequency_that_was_drawn(speed):
-    """Zero crossings of a sine of 32 periods, counted in the middle half, which no reflection reaches."""
-    time = torch.arange(2048, dtype=torch.float64)
-    window = torch.sin(2 * math.pi * 32 * time / 2048 + 0.3)[None, None]
-    middle = stretched(window, torch.tensor([speed], dtype=torch.float64))[0, 0, 512:1536]
-    crossings = torch.nonzero(middle[1:].sign() != middle[:-1].sign())[:, 0]
-    period = 2 * float(crossings[-1] - crossings[0]) / (len(crossings) - 1)
-    assert 2048 / period == pytest.approx(32 * speed, rel=0.01)
-
-
-def test_a_stretch_by_one_is_nothing_and_ends_are_reflected():
-    ramp = torch.arange(9.0)[None, None]
-    assert torch.equal(stretched(ramp, torch.ones(1)), ramp)
-    twice = [0 + abs(4 + 2 * (place - 4)) for place in range(9)]
-    twice = [8 - abs(8 - place) for place in twice]
-    assert stretched(ramp, torch.tensor([2.0]))[0, 0].tolist() == twice == [4, 2, 0, 2, 4, 6, 8, 6, 4]
-
-
-def test_a_mask_hides_the_share_that_was_drawn_in_one_piece_at_the_level_of_the_window(rng):
-    windows = windows_of(rng, n_windows=400, length=200)
-    spans = drawn(windows, AugmentationConfig(mask=0.4))["mask"]
-    found = masked(windows, spans)
-    hidden = found != windows
-    assert torch.equal(hidden, hidden[:, :1].expand_as(hidden))  # in all variates at once
-    counts, share = hidden[:, 0].sum(dim=1), spans[:, 1] - spans[:, 0]
-    assert ((counts - 200 * share).abs() <= 1).all()
-    edges = (hidden[:, 0, 1:] != hidden[:, 0, :-1]).sum(dim=1)
-    assert edges.max() == 2  # one piece
-    assert float(share.max()) <= 0.4
-    assert float(share.mean()) == pytest.approx(0.2, abs=0.03)
-    level = windows.mean(dim=2, keepdim=True).expand_as(windows)
-    assert torch.equal(found[hidden], level[hidden])
-
-
 def test_the_shares_of_windows_that_change_are_the_settings():
     torch.manual_seed(0)
     windows = torch.randn(20_000, 2, 4)
@@ -134,21 +97,9 @@ def test_the_shares_of_windows_that_change_are_the_settings():
     assert float(draws["noise"].var()) == pytest.approx(0.3**2 / 3, rel=0.05)
     assert float(draws["stretch"].min()) == pytest.approx(0.8, abs=0.001)
     assert float(draws["stretch"].max()) == pytest.approx(1.2, abs=0.001)
-
-
-def test_the_angle_of_a_turn_has_the_deviation_of_the_setting():
     matrices = drawn(torch.zeros(20_000, 3, 1), AugmentationConfig(rotate=0.25))["rotate"]
     angles = Rotation.from_matrix(matrices.double().numpy()).magnitude()
     assert np.sqrt((angles**2).mean()) == pytest.approx(0.25, abs=0.005)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_draws_differ_between_windows_and_between_steps(rng, kind):
-    same = windows_of(rng, n_windows=1).repeat(64, 1, 1)
-    settings = AugmentationConfig(**{kind: KINDS[kind]})
-    first, second = augment(same, settings), augment(same, settings)
-    assert len(torch.unique(first, dim=0)) > 1
-    assert not torch.equal(first, second)
 
 
 # Without settings ------------------------------------------------------------------------------
@@ -233,19 +184,6 @@ def test_the_same_seed_gives_the_same_fit_and_augmentation_another(rng):
     assert np.abs(fits[0] - fits[2]).max() > 1e-3
 
 
-def test_classes_that_differ_in_sign_cannot_be_learned_from_flipped_windows(rng):
-    bump = np.exp(-(((np.arange(64) - 32) / 6.0) ** 2))
-    series = [np.tile(bump * (1 if k % 2 else -1), 3) + 0.1 * rng.normal(size=192) for k in range(24)]
-    labels = [k % 2 for k in range(24)]
-    settings = SMALL | {"window_length": 64, "stride": 64, "max_epochs": 20, "weighting": "uniform"}
-    losses = []
-    for augmentation in (None, {"flip": 0.5}):
-        model = RAxSSClassifier(Tiny, augmentation=augmentation, batch_size=8, lr=1e-2, **settings)
-        losses.append(model.fit(series, labels).history_["train_loss"].iloc[-1])
-    assert losses[0] < 0.1
-    assert losses[1] > 0.6  # a coin's is log 2, .693
-
-
 def test_a_model_folder_and_its_card_name_the_augmentation(rng, tmp_path):
     series = waves(rng, n_variates=3)
     model = RAxSSClassifier(augmentation={"flip": 0.5, "mirror": [0, 2]}, **SMALL).fit(series)
@@ -269,14 +207,6 @@ def test_the_stage_is_a_section_in_a_file_and_a_mapping_in_the_estimator():
     assert RAxSSClassifier.from_config(config).config == config
 
 
-def test_a_file_adds_to_what_it_starts_from_and_the_estimator_replaces_it():
-    start = Config.from_toml("[augmentation]\nflip = 0.5")
-    added = Config.from_toml("[augmentation]\nnoise = 0.1", start=start)
-    assert added.parameters()["augmentation"] == {"flip": 0.5, "noise": 0.1}
-    replaced = RAxSSClassifier.from_config(start, augmentation={"noise": 0.1})
-    assert replaced.config.parameters()["augmentation"] == {"noise": 0.1}
-
-
 def test_settings_that_change_nothing_have_the_hash_from_before_there_were_any():
     assert Config.preset("paper").hash == "d03895445e62"
     nothing = Config.preset("paper").updated({"augmentation": {"flip": 0.0, "mirror": []}})
@@ -285,24 +215,15 @@ def test_settings_that_change_nothing_have_the_hash_from_before_there_were_any()
     assert len(hashes | {Config().hash}) == len(KINDS) + 1
 
 
-def test_numbers_of_numpy_become_plain_ones():
-    config = Config.from_parameters({"augmentation": {"flip": np.float32(0.5)}})
-    assert type(config.augmentation.flip) is float
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"flp": 0.5}, r"unknown setting 'augmentation\.flp'; did you mean 'flip'"),
         ("flip", r"augmentation must be a mapping .* got 'flip'\. Known: flip, reverse, "),
         ({"flip": 1.5}, r"augmentation\.flip must be a number from 0 to 1, got 1\.5.* probability"),
-        ({"reverse": -0.1}, r"augmentation\.reverse .* got -0\.1"),
         ({"gain": math.nan}, r"augmentation\.gain .* got nan"),
-        ({"noise": math.inf}, r"augmentation\.noise .* got inf"),
         ({"stretch": True}, r"augmentation\.stretch .* from 0 to 0\.9, got True"),
         ({"mask": "a third"}, r"augmentation\.mask .* got 'a third'"),
-        ({"rotate": 15}, r"augmentation\.rotate .* to 3\.14159, got 15\. .*radians"),
-        ({"drop": 1.0}, r"augmentation\.drop .* to 0\.9, got 1\.0"),
         ({"mirror": 2}, r"augmentation\.mirror must be a list of variates.* got 2\."),
         ({"mirror": [0, 0]}, r"augmentation\.mirror .* got \[0, 0\]"),
         ({"mirror": [-1]}, r"augmentation\.mirror .* got \[-1\]"),

@@ -6,8 +6,8 @@ from torch import nn
 
 from raxss.data.series import Series
 from raxss.method.backbones import BACKBONES, build_backbone
-from raxss.method.training import batch_norm
-from raxss.method.training.batch_norm import update_batch_norm
+from raxss.method.training.loop import update_batch_norm
+from raxss.method.training.window_pool import SAMPLES_A_PASS
 from toys import pool_of
 
 
@@ -24,23 +24,16 @@ def norms_of(network):
     return [layer for layer in network.modules() if isinstance(layer, nn.BatchNorm1d)]
 
 
-def test_the_first_layer_gets_the_moments_of_all_windows(rng):
-    pool = noise(rng)
-    network = first_layer()
+@pytest.mark.parametrize("n_batches", [1, 3])
+def test_the_first_layer_gets_the_moments_of_all_windows_and_batches_count_alike(rng, monkeypatch, n_batches):
+    pool, network = noise(rng), first_layer()
+    monkeypatch.setitem(SAMPLES_A_PASS, "cpu", len(pool) // n_batches * 64)
     update_batch_norm(network, pool, seed=0)
     values = torch.cat(list(pool.all_windows()))
+    assert int(network[0].num_batches_tracked) == n_batches
     assert network[0].running_mean.item() == pytest.approx(values.mean().item(), rel=1e-6)
-    assert network[0].running_var.item() == pytest.approx(values.var().item(), rel=1e-6)
-
-
-def test_several_batches_count_alike(rng, monkeypatch):
-    pool = noise(rng)
-    monkeypatch.setitem(batch_norm.SAMPLES_A_PASS, "cpu", 12 * 64)  # three batches of twelve windows
-    network = first_layer()
-    update_batch_norm(network, pool, seed=0)
-    assert int(network[0].num_batches_tracked) == 3
-    values = torch.cat(list(pool.all_windows()))
-    assert network[0].running_mean.item() == pytest.approx(values.mean().item(), rel=1e-6)
+    if n_batches == 1:
+        assert network[0].running_var.item() == pytest.approx(values.var().item(), rel=1e-6)
 
 
 # Those of the registry; an ensemble is made of the others, and PatchTST has dropout in its attention as well.

@@ -95,14 +95,6 @@ def test_a_run_that_has_not_begun_can_be_saved(tmp_path):
     assert found == Progress()
 
 
-def test_the_state_of_a_module_is_a_copy():
-    module, _ = fresh(0)
-    before = state_of(module)
-    with torch.no_grad():
-        module[0].weight.add_(1.0)
-    assert not torch.equal(before["0.weight"], module[0].weight)
-
-
 def refused(path, match, fingerprint="abc"):
     """Loading must fail, by name, and must leave module and optimiser alone."""
     module, optimizer = fresh(5)
@@ -121,12 +113,9 @@ def test_a_file_that_is_something_else_is_refused_by_name(tmp_path):
     (tmp_path / "notes.txt").write_text("not a checkpoint at all, but long enough to look like one")
     refused(tmp_path / "notes.txt", "'notes.txt' cannot be read")
     refused(tmp_path / "missing", "'missing' cannot be read")
+    save_file({"weight": torch.zeros(3)}, tmp_path / "foreign")
+    refused(tmp_path / "foreign", f"'foreign' is not .* None, needed is '{FORMAT}'")
     refused(tmp_path, f"'{tmp_path.name}' cannot be read")
-
-
-def test_the_weights_of_another_program_are_refused_by_name(tmp_path):
-    save_file({"weight": torch.zeros(3)}, tmp_path / "foreign.safetensors")
-    refused(tmp_path / "foreign.safetensors", f"'foreign.safetensors' is not .* None, needed is '{FORMAT}'")
 
 
 def test_a_save_that_fails_leaves_the_last_checkpoint(saved):
@@ -251,8 +240,8 @@ def changed_progress(**changes):
         (renamed("module/0.weight", "module/x"), r"missing .* 0\.weight"),
         (renamed("best/0.weight", "best/x"), r"missing .* 0\.weight"),
         (renamed("optimizer/0/step", "x"), "neither of the network nor"),
-        (renamed("optimizer/0/step", "optimizer/99/step"), "neither of the network nor"),
-        (renamed("optimizer/0/step", "optimizer/-1/step"), "neither of the network nor"),
+        (renamed("optimizer/0/step", "optimizer/99/step"), "missing .* 0/step"),
+        (renamed("optimizer/0/step", "optimizer/-1/step"), "missing .* 0/step"),
     ],
 )
 def test_a_forged_checkpoint_that_does_not_fit_the_run_is_refused(saved, change, message):

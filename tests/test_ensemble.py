@@ -1,12 +1,10 @@
 """Ensembles: one member trained on each window, the mean of all at prediction, contributions that add up."""
 
-import copy
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
 from torch.testing import assert_close
 
 from network_claims import build, seeded_on_one_thread
@@ -16,10 +14,8 @@ from raxss.method.aggregation import posteriors_of
 from raxss.method.backbones import BACKBONES, ensemble, n_parameters, register_backbone
 from raxss.method.backbones.ensemble import mean_posterior
 from raxss.method.backbones.protocol import known_n_features
-from raxss.method.training.step import Learner, adam, take_step
-from raxss.method.training.step_memory import step_bytes
 from resealed import reseal
-from toys import SMALL, Headed, Plain, Tiny, pool_of, training_plan, waves
+from toys import SMALL, Headed, Plain, Tiny, waves
 
 OF_TWO = {"of": "convnet", "members": 2, "options": {"width": 4}}
 _seeded = pytest.fixture(autouse=True)(seeded_on_one_thread)
@@ -34,16 +30,6 @@ def gradients_by_member(network):
 
 
 # Training ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("chosen", range(3))
-@pytest.mark.parametrize("by", ["forward", "logits_of"])
-def test_a_window_trains_one_member_alone(chosen, by):
-    network = build("ensemble", of="dlinear", members=3).train()
-    windows = torch.randn(9, 1, 64)
-    logits = network(windows) if by == "forward" else network.logits_of(network.features(windows))
-    logits[chosen::3].sum().backward()
-    assert gradients_by_member(network) == [k == chosen for k in range(3)]
 
 
 def test_in_training_a_windows_logits_are_its_members():
@@ -66,32 +52,6 @@ def test_a_batch_smaller_than_the_ensemble_trains_its_first_members(of, n_window
     assert all(
         parameter.grad is None or parameter.grad.isfinite().all() for parameter in network.parameters()
     )
-
-
-def test_members_without_windows_in_a_batch_stay_as_they_are(rng):
-    pool = pool_of(waves(rng))
-    learner = Learner(build("ensemble", window_length=32, **OF_TWO), temperature=0.1, learned=False).train()
-    config = training_plan(batch_size=4)
-    optimizer = adam(learner, config, torch.device("cpu"))
-    take_step(
-        learner, pool, optimizer, torch.arange(4), config=config
-    )  # both have been trained, and have momentum
-    before = [copy.deepcopy(item.state_dict()) for item in learner.backbone.members]
-    take_step(learner, pool, optimizer, torch.arange(1), config=config)
-    for k, member in enumerate(learner.backbone.members):
-        same = [torch.equal(value, before[k][name]) for name, value in member.state_dict().items()]
-        assert all(same) == (k == 1)
-
-
-def test_no_windows_have_no_logits():
-    network = build("ensemble", **OF_TWO)
-    assert network.train()(torch.zeros(0, 1, 64)).shape == (0, 1)
-    assert network.eval()(torch.zeros(0, 1, 64)).shape == (0, 1)
-
-
-def test_members_begin_with_weights_of_their_own():
-    first, second = build("ensemble", **OF_TWO).members
-    assert not torch.equal(first.head.weight, second.head.weight)
 
 
 # The mean of all -------------------------------------------------------------------------------------------
@@ -172,14 +132,6 @@ def test_a_model_comes_back_as_it_went_with_the_table_of_each_member(fitted, tmp
     assert [member.derivatives for member in loaded.backbone_.members] == [1, 0]
 
 
-def test_a_clone_fits_to_the_same_bits(fitted):
-    model, series = fitted
-    again = clone(model).fit(series)
-    for name, value in model.backbone_.state_dict().items():
-        assert torch.equal(value, again.backbone_.state_dict()[name]), name
-    np.testing.assert_array_equal(copy.deepcopy(model).predict_proba(series), again.predict_proba(series))
-
-
 def test_a_model_with_another_number_of_members_is_refused(fitted, tmp_path):
     folder = fitted[0].save_pretrained(tmp_path / "m")
     reseal(folder, lambda facts: facts["settings"]["backbone"]["backbone_options"]["members"].insert(0, {}))
@@ -201,13 +153,6 @@ def test_a_gate_and_a_projection_read_the_features_of_all_members(rng, settings)
     assert len(model.heads_.mean) == sum(model.backbone_.widths) == 2 * 64
     item = model.explain(series[0])
     assert item.windows["weight"].sum() == pytest.approx(1)
-
-
-def test_a_step_of_an_ensemble_needs_about_the_memory_of_one_member(rng):
-    pool = pool_of(waves(rng), window_length=64)
-    item = step_bytes(build("convnet"), pool, 128)
-    four = step_bytes(build("ensemble", of="convnet", members=4), pool, 128)
-    assert 0.9 * item < four < 1.2 * item
 
 
 # Errors -----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from raxss import RAxSSClassifier, Series, SeriesCollection
 from raxss.benchmark.analyses.reweighting import Cross, reweigh
 from raxss.errors import ConfigError, ModelError, ModelWarning
 from raxss.estimator.config import Config
-from raxss.estimator.fit import epoch_refresh, fresh_learner, support_in_batch, window_pool
+from raxss.estimator.fit import fresh_learner, support_in_batch
 from raxss.method.aggregation import aggregate
 from raxss.method.backbones import logits_and_features
 from raxss.method.feature_heads import FeatureHeads, Gate, heads_in_use
@@ -106,26 +106,6 @@ def test_features_are_standardised_by_the_last_moments_given(rng):
     assert not heads.state_dict()  # moments follow from the weights
 
 
-def test_the_first_step_of_a_network_with_batch_normalisation_sees_features_of_deviation_1(series):
-    """Its features in training are not those at prediction, whose moments suit the latter alone."""
-    config = RAxSSClassifier(**LEARNED["all"]).config
-    shape = {"window_length": 32, "seed": 0}
-    pool = window_pool(list(series), np.arange(18) % 2, config, **shape, device=torch.device("cpu"), bar=None)
-    learner = fresh_learner(config, 1, 32, 2, seed=0)
-    epoch_refresh(config, 32, seed=0)(learner, pool, None, None)
-    learner.train()
-    with torch.no_grad():
-        _, features = learner.scored(pool.take(torch.arange(0, len(pool), 3)).windows)
-        seen = learner.heads.standardised(features)
-        by_the_epoch = (features - learner.heads.mean) / learner.heads.scale
-    changes = features.std(dim=0) > 1e-3 * features.std(dim=0).max()
-    assert changes.sum() > 100
-    assert by_the_epoch[:, changes].std() > 100  # what made every unit of the gate 1 or -1
-    assert_allclose(seen[:, changes].std(dim=0, correction=0), 1.0, atol=1e-3)
-    assert_allclose(seen.mean(dim=0), 0.0, atol=1e-4)
-    assert learner.heads.gate.what(seen).abs().median() < 2
-
-
 def test_a_batch_is_standardised_as_sklearn_does_and_its_gradient_is_that_of_finite_differences(rng):
     features = torch.from_numpy(rng.normal(size=(9, 4)) * [1.0, 20.0, 0.3, 5.0] + 100.0).requires_grad_()
     heads = FeatureHeads(4).double().train()
@@ -180,11 +160,7 @@ def test_logits_are_those_of_the_forward_that_a_network_has(kind, n_passes):
     assert len(passes) == n_passes  # of `features`
     assert torch.equal(features, windows[:, 0])
     assert torch.equal(logits, expected)
-
-
-def test_a_forward_set_on_the_network_itself_is_used():
-    network, windows = Headed(1, 8, 1), torch.randn(4, 1, 8)
-    network.forward = lambda windows: windows.sum(dim=2)
+    network.forward = lambda windows: windows.sum(dim=2)  # on the network itself
     assert torch.equal(logits_and_features(network, windows)[0], windows.sum(dim=2))
 
 
@@ -294,7 +270,7 @@ def test_batches_with_few_windows_of_a_series_are_warned_of_where_weights_learn(
     assert f"nothing about {named}. Set batch_size to 60 or more." in caplog.text
 
 
-@pytest.mark.parametrize("kind", ["gate on the signal", "all"])
+@pytest.mark.parametrize("kind", ["gate on the signal", "gate by epoch", "all"])
 def test_a_run_that_was_killed_and_resumed_ends_bit_for_bit_where_it_would_have(
     fitted, series, kind, tmp_path
 ):
@@ -368,11 +344,9 @@ def test_a_gate_learns_which_windows_matter():
     bags, bursts = [], []
     for index in range(40):
         hum = np.sin(0.4 * np.arange(640)) + 0.1 * rng.normal(size=640)
-        start = 32 * int(rng.integers(0, 16))
-        kind = index % 2
-        hum[start : start + 128] = (
-            3 * np.sign(np.sin((0.5 + kind) * np.arange(128))) * rng.uniform(0.5, 1.5, 128)
-        )
+        start, kind = 32 * int(rng.integers(0, 16)), index % 2
+        burst = np.sign(np.sin((0.5 + kind) * np.arange(128)))
+        hum[start : start + 128] = 3 * burst * rng.uniform(0.5, 1.5, 128)
         bags.append(Series(hum, label=("slow", "fast")[kind], name=f"bag {index}"))
         bursts.append((start, start + 128))
     bags = SeriesCollection(bags)

@@ -1,4 +1,4 @@
-"""Support in feature space while the network learns, against the exact lists that prediction retrieves."""
+"""Support within a batch, and in feature space while the network learns, against the exact lists."""
 
 import weakref
 
@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import naive
-from raxss import RAxSSClassifier, Series
+from raxss import Series
 from raxss._core import memory
 from raxss.errors import TrainingError
 from raxss.estimator.config import Config
 from raxss.estimator.fit import epoch_refresh, window_pool
 from raxss.method.backbones import build_backbone
 from raxss.method.retrieval import batch, retrieve
-from raxss.method.retrieval.batch import feature_support
+from raxss.method.retrieval.batch import batch_support, feature_support
 from raxss.method.training import feature_support as refreshing
 from raxss.method.training.feature_support import EpochRefresh, feature_moments, pool_features
 from raxss.method.training.loop import train
@@ -25,9 +25,10 @@ from raxss.method.training.step import Learner
 from raxss.method.weighting import WEIGHTINGS, influence
 from raxss.method.window_scorer import score_windows
 from raxss.method.windows import windows_of
-from toys import SMALL, StopAfter, assert_same_bits, training_plan, waves, weights_of
+from toys import training_plan, waves
 
 LENGTH, STRIDE = 32, 8
+SHORT = 12  # windows of the batches
 CPU = torch.device("cpu")
 REFRESHED = {"space": "features", "refresh": "epoch", "series_loss_weight": 1.0, "exclusion": 8}
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -143,55 +144,6 @@ def test_with_the_window_loss_alone_training_windows_are_left_alone(rng):
     assert held.influence.any()
 
 
-def test_features_of_a_pool_do_not_depend_on_how_many_are_scored_at_once(rng, monkeypatch):
-    pool, _ = toy_pool(toy_series(rng))
-    learner = toy_learner()
-    whole = pool_features(learner.backbone, pool)
-    monkeypatch.setitem(refreshing.WindowPool.all_windows.__globals__["SAMPLES_A_PASS"], "cpu", 3 * LENGTH)
-    assert_allclose(pool_features(learner.backbone, pool), whole, atol=1e-5)
-    assert len(whole) == len(pool)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_a_run_that_was_killed_and_resumed_ends_bit_for_bit_where_it_would_have(rng, tmp_path, device):
-    series = toy_series(rng, 12)
-    (pool, config), (held, _) = toy_pool(series[:8], device), toy_pool(series[8:], device)
-    arguments = {
-        "config": training_plan(batch_size=16, max_epochs=4, series_loss_weight=1.0, lr=1e-2, patience=0),
-        "seed": 3,
-        "fingerprint": "toy",
-        "refresh": epoch_refresh(config, LENGTH, seed=3),
-    }
-    whole = toy_learner(device)
-    expected = train(whole, pool, held, **arguments)
-    supports = pool.influence.clone(), held.influence.clone()
-
-    path = tmp_path / "run.checkpoint"
-    with pytest.raises(SystemExit):
-        train(toy_learner(device), pool, held, checkpoint=path, callbacks=[StopAfter(2)], **arguments)
-    pool.influence.fill_(9.0)  # another process has other memory
-    held.influence.fill_(9.0)
-    resumed = toy_learner(device, seed=99)
-    found = train(resumed, pool, held, checkpoint=path, resume=True, **arguments)
-    assert_same_bits(weights_of(whole), weights_of(resumed))
-    assert torch.equal(pool.influence, supports[0])
-    assert torch.equal(held.influence, supports[1])
-    assert [{**row, "seconds": 0} for row in found.history] == [
-        {**row, "seconds": 0} for row in expected.history
-    ]
-
-
-def test_refreshed_supports_reach_the_weights_that_are_learned(rng):
-    series = waves(rng)
-    models = [
-        RAxSSClassifier(**SMALL | REFRESHED | {"refresh": refresh}).fit(series)
-        for refresh in ("never", "epoch", "epoch")
-    ]
-    states = [weights_of(model.backbone_) for model in models]
-    assert_same_bits(states[1], states[2])
-    assert not torch.equal(states[0]["head.weight"], states[1]["head.weight"])
-
-
 def test_features_that_do_not_fit_into_memory_are_refused_with_both_numbers(rng, monkeypatch):
     pool, config = toy_pool(toy_series(rng))
     monkeypatch.setattr(memory, "available_memory", lambda: 5_000)
@@ -236,3 +188,91 @@ def test_nothing_is_refreshed_where_support_is_not_used():
     assert isinstance(epoch_refresh(config, LENGTH, seed=3), EpochRefresh)
     for change in ({"weighting": "uniform"}, {"refresh": "never"}):
         assert epoch_refresh(Config.from_parameters(REFRESHED | change), LENGTH, seed=3) is None
+
+
+# Eq. (1) with the batch as the bank, against the naive loop over the batch's windows of each series
+
+
+def draw_batch(rng, *, n_series, n_variates, measure, share, flat_stretch):
+    """Some windows of several series in mixed order, and what each has from the naive lists."""
+    windows, series, starts, flat, pairs = [], [], [], [], []
+    for i in range(n_series):
+        samples = np.cumsum(rng.normal(size=(n_variates, rng.integers(SHORT, 120))), axis=1)
+        if flat_stretch and samples.shape[1] > 60:
+            quiet = rng.choice([0.0, 1e-9])  # exactly nothing, or too little to have a shape
+            samples[:, 20:50] = quiet * rng.normal(size=(n_variates, 30))
+        cut = windows_of(Series(samples), window_length=SHORT, stride=3)
+        chosen = np.flatnonzero(rng.random(len(cut)) < share)
+        matrix = naive.similarity(samples, SHORT, 3, measure)[np.ix_(chosen, chosen)]
+        _, without_shape, nonfinite = naive.window_vectors(samples, SHORT, 3, measure)
+        pairs.append((matrix, cut.starts[chosen], [without_shape[k] for k in chosen], [False] * len(chosen)))
+        assert not any(nonfinite)
+        windows.append(cut.samples[chosen])
+        series += [i] * len(chosen)
+        starts += (cut.starts[chosen] + 1000 * i).tolist()  # one strip for all series, as in training
+        flat += pairs[-1][2]
+    order = rng.permutation(len(series))
+    tensors = (
+        torch.from_numpy(np.concatenate(windows)[order].astype(np.float32)),
+        torch.tensor(series)[order],
+        torch.tensor(starts)[order],
+        torch.tensor(flat, dtype=torch.bool)[order],
+    )
+    return tensors, pairs, order
+
+
+def naive_support(pairs, order, **settings):
+    supports = [naive.lists_of(*pair, **settings).support for pair in pairs]
+    return np.concatenate(supports)[order]
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    n_series=st.integers(1, 5),
+    n_variates=st.integers(1, 2),
+    measure=st.sampled_from(["pearson", "cosine"]),
+    n_neighbors=st.sampled_from([1, 3, 50]),
+    exclusion=st.sampled_from([0, 2, 3, 6, 40, 500]),
+    share=st.sampled_from([0.1, 0.5, 1.0]),
+    flat_stretch=st.booleans(),
+)
+def test_support_within_a_batch_matches_the_naive_lists_of_each_series(
+    seed, n_series, n_variates, measure, n_neighbors, exclusion, share, flat_stretch
+):
+    rng = np.random.default_rng(seed)
+    tensors, pairs, order = draw_batch(
+        rng, n_series=n_series, n_variates=n_variates, measure=measure, share=share, flat_stretch=flat_stretch
+    )
+    if len(order) == 0:
+        return
+    support = batch_support(*tensors, measure=measure, n_neighbors=n_neighbors, exclusion=exclusion)
+    expected = naive_support(pairs, order, n_neighbors=n_neighbors, exclusion=exclusion)
+    assert_allclose(support, expected, atol=2e-5)
+
+
+def test_rows_taken_in_parts_give_the_same(rng, monkeypatch):
+    tensors, _, _ = draw_batch(rng, n_series=6, n_variates=1, measure="pearson", share=0.8, flat_stretch=True)
+    settings = {"measure": "pearson", "n_neighbors": 4, "exclusion": 6}
+    whole = batch_support(*tensors, **settings)
+    monkeypatch.setattr(batch, "ROWS_AT_ONCE", 7)
+    assert len(whole) > 14
+    assert_allclose(batch_support(*tensors, **settings), whole, atol=1e-6)
+
+
+def test_a_long_series_is_compared_in_blocks_of_bounded_memory(rng, monkeypatch):
+    n, most = 3000, 2**22
+    vectors = torch.from_numpy(rng.normal(size=(n, 1, 4))).float()
+    series, flat = torch.zeros(n, dtype=torch.long), torch.zeros(n, dtype=torch.bool)
+    arguments = vectors, series, 9 * torch.arange(n), flat
+    settings = {"measure": "cosine", "n_neighbors": 5, "exclusion": 40, "n_series": 1}
+    whole = batch_support(*arguments, **settings)
+    monkeypatch.setattr(batch, "MOST_BYTES", most)
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
+        found = batch_support(*arguments, **settings)
+    assert_allclose(found, whole, atol=1e-6)
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    peak = np.cumsum([event.nbytes() for event in sorted(events, key=lambda item: item.start_ns())]).max()
+    assert peak < most + 100 * n  # what a batch needs by itself: vectors, supports
+    assert peak > most / 4

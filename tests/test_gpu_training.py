@@ -6,11 +6,12 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from benchmarks.training import one_seed, step_rate
+from benchmarks.training import step_rate
 from torch import nn
 
 from raxss import RAxSSClassifier, Series
 from raxss._core.memory import available_bytes
+from raxss.data.datasets import load_sample
 from raxss.errors import TrainingError
 from raxss.estimator.config import Config
 from raxss.estimator.fit import epoch_refresh, show_windows, support_in_batch
@@ -18,12 +19,10 @@ from raxss.method.augmentation import AugmentationConfig
 from raxss.method.backbones import build_backbone
 from raxss.method.feature_heads import FeatureHeads
 from raxss.method.sampling import epoch_order
-from raxss.method.training import batch_norm, step_memory
 from raxss.method.training import step as stepping
 from raxss.method.training import window_pool as pool_module
-from raxss.method.training.batch_norm import update_batch_norm
-from raxss.method.training.feature_support import EpochRefresh, feature_moments
-from raxss.method.training.loop import train, train_epoch, validate
+from raxss.method.training.feature_support import EpochRefresh
+from raxss.method.training.loop import train, train_epoch, update_batch_norm, validate
 from raxss.method.training.step import Learner, adam, autocast_type, reproducible, take_step
 from raxss.method.training.step_memory import step_bytes
 from raxss.method.training.window_pool import WindowPool
@@ -38,7 +37,6 @@ pytestmark = [
 LENGTH, STRIDE, DEVICE = 1024, 16, torch.device("cuda")
 PAPER = {"window_loss_weight": 0.0, "series_loss_weight": 1.0, "lr": 3e-4, "warmup_steps": 2}
 PRECISIONS = ["float32", "bfloat16"]
-CAPTURABLE = ["patchtst", "convnet", "convnet-fine", "dlinear", "moderntcn", "mamba", "multiview", "ensemble"]
 
 
 def pool_of(rng, n_series=24, device=DEVICE, n_variates=1, **options):
@@ -67,33 +65,55 @@ def learner_of(backbone="patchtst", *, learned=False, device=DEVICE, heads=None,
     return Learner(network, temperature=0.1, learned=learned, heads=heads and heads()).to(device)
 
 
-def losses_of(trained):
-    return [row["train_loss"] for row in trained.history]
+CHANGES = {"flip": 0.5, "reverse": 0.5, "gain": 0.2, "noise": 0.1, "stretch": 0.2, "mask": 0.3, "drop": 0.1}
+EVERY_CHANGE = AugmentationConfig(**CHANGES, mirror=[0, 4, 5], rotate=0.25)
+FEATURES = {"space": "features", "exclusion": 512, "n_neighbors": 5, "series_loss_weight": 1.0}
+LEARNED_WEIGHTS = {
+    "bank of the batch": {"bank": "batch", "series_loss_weight": 1.0},
+    "support by epoch": FEATURES | {"refresh": "epoch"},
+    "gate": FEATURES | {"refresh": "epoch", "weighting": "gated"},
+    "projection": FEATURES | {"refresh": "batch", "projection": 8},
+    "all": FEATURES | {"refresh": "batch", "projection": 8, "weighting": "gated"},
+}
+CAPTURABLE = ["patchtst", "convnet", "convnet-fine", "dlinear", "moderntcn", "mamba", "multiview", "ensemble"]
+#: Networks whose steps are recorded, how their weights are learned, and augmentation.
+CASES = [
+    *((backbone, None, None) for backbone in CAPTURABLE),
+    *(("convnet", kind, None) for kind in LEARNED_WEIGHTS),
+    ("ensemble", "all", None),  # features of all members, and batches that leave some members untrained
+    ("convnet", None, EVERY_CHANGE),
+]
+IDS = [f"{backbone}-{kind or 'plain'}{'-augmented' if changes else ''}" for backbone, kind, changes in CASES]
 
 
-def replays_that_change_nothing(monkeypatch, pool_and_learner, config, **arguments):
-    """Assert that training with replayed steps ends bit for bit where plain steps end; the number of replays."""
-    ends, replays = [], []
-    replay = torch.cuda.CUDAGraph.replay
-    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (replays.append(1), replay(graph)))
-    for n_plain in (stepping.STEPS_BEFORE_REPLAY, 10**9):
-        monkeypatch.setattr(stepping, "STEPS_BEFORE_REPLAY", n_plain)
-        pool, learner = pool_and_learner()
-        trained = train(learner, pool, None, config=config, seed=5, fingerprint="toy", **arguments)
-        ends.append((weights_of(learner), losses_of(trained), len(replays)))
-    assert_same_bits(ends[0][0], ends[1][0])
-    assert ends[0][1] == ends[1][1]
-    assert np.isfinite(ends[0][1]).all()
-    assert ends[0][2] == ends[1][2]
-    return ends[0][2]
+def made(backbone, kind, augmentation, on_host=False):
+    """Pool and learner of a case, and its arguments of `train`."""
+    n_variates, heads, options = 1 if augmentation is None else 6, None, {"augmentation": augmentation}
+    if kind is not None:
+        config = Config.from_parameters(LEARNED_WEIGHTS[kind])
+        gated, projection = config.aggregation.weighting == "gated", config.retrieval.projection
+        if config.learns_from_features:
+            width = {"convnet": 256, "ensemble": 4 * 512}[backbone]
+            heads = partial(FeatureHeads, width, projection=projection, gated=gated)
+        options["batch_support"] = support_in_batch(config, LENGTH, n_series=24)
+        options["refresh"] = epoch_refresh(config, LENGTH, seed=0)
+    pool = pool_of(np.random.default_rng(5), n_variates=n_variates, on_host=on_host)
+    learner = learner_of(backbone, learned=True, heads=heads, n_variates=n_variates)
+    show_windows(learner.backbone, pool, seed=5)
+    return pool, learner, options
 
 
 @pytest.mark.parametrize("on_host", [False, True])
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("backbone", CAPTURABLE)
-def test_no_step_waits_for_the_device(rng, backbone, precision, on_host):
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_no_step_waits_for_the_device(case, precision, on_host):
     """torch raises where a call would wait; the first step compiles kernels and is let off."""
-    pool, learner = pool_of(rng, on_host=on_host), learner_of(backbone, learned=True)
+    if on_host and case[1] is not None:
+        pytest.skip("support within a batch is on the device")
+    pool, learner, options = made(*case, on_host=on_host)
+    refresh = options.pop("refresh", None)
+    if refresh is not None:
+        refresh(learner, pool, None, None)
     config = training_plan(batch_size=512, precision=precision, **PAPER)
     order = epoch_order(pool.n_windows, pool.n_samples, seed=1, epoch=0)
     n_steps, seen = stepping.steps_an_epoch(config, len(pool)), []
@@ -104,7 +124,8 @@ def test_no_step_waits_for_the_device(rng, backbone, precision, on_host):
         torch.cuda.set_sync_debug_mode("error" if step < n_steps else "default")
 
     optimizer = adam(learner, config, DEVICE)
-    step = partial(take_step, learner, pool, optimizer, config=config, autocast=autocast_type(config, DEVICE))
+    autocast = autocast_type(config, DEVICE)
+    step = partial(take_step, learner, pool, optimizer, config=config, autocast=autocast, **options)
     with reproducible(DEVICE), waiting("default"):
         loss = train_epoch(
             step, learner, pool, optimizer, config=config, order=order, first_step=0, on_step=on_step
@@ -114,17 +135,24 @@ def test_no_step_waits_for_the_device(rng, backbone, precision, on_host):
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("backbone", CAPTURABLE)
-def test_a_replayed_step_ends_bit_for_bit_where_plain_steps_end(rng, backbone, precision, monkeypatch):
-    """Three epochs with dropout, a last batch of another size, and a rate that changes."""
-    pool = pool_of(rng)
-    config = training_plan(batch_size=192, max_epochs=3, patience=0, precision=precision, **PAPER)
-    assert len(pool) % 192 > 0
-    assert len(pool) // 192 > 2 * stepping.STEPS_BEFORE_REPLAY
-    n_replays = replays_that_change_nothing(
-        monkeypatch, lambda: (pool, learner_of(backbone, learned=True)), config
-    )
-    assert n_replays > 3 * (len(pool) // 192) - 10  # all but the first were replayed
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_replayed_steps_end_bit_for_bit_where_plain_steps_end(case, precision, monkeypatch):
+    """Three epochs with dropout, a last batch of another size, a rate that changes, supports of every epoch."""
+    settings = {"update_batch_norm": True, "validate_every": 2, "precision": precision, **PAPER}
+    config = training_plan(batch_size=190, max_epochs=3, patience=0, **settings)
+    ends, replays = [], []
+    replay = torch.cuda.CUDAGraph.replay
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (replays.append(1), replay(graph)))
+    for n_plain in (stepping.STEPS_BEFORE_REPLAY, 10**9):
+        monkeypatch.setattr(stepping, "STEPS_BEFORE_REPLAY", n_plain)
+        pool, learner, options = made(*case)
+        trained = train(learner, pool, None, config=config, seed=5, fingerprint="toy", **options)
+        ends.append((weights_of(learner), [row["train_loss"] for row in trained.history]))
+    assert_same_bits(ends[0][0], ends[1][0])
+    assert ends[0][1] == ends[1][1]
+    assert np.isfinite(ends[0][1]).all()
+    assert len(pool) % 190 > 0
+    assert len(replays) > 3 * (len(pool) // 190) - 10  # all but the first steps were replayed
 
 
 def test_a_step_that_cannot_be_recorded_is_warned_of_and_ends_bit_for_bit_where_plain_steps_end(rng, caplog):
@@ -141,55 +169,6 @@ def test_a_step_that_cannot_be_recorded_is_warned_of_and_ends_bit_for_bit_where_
     assert_same_bits(*ends)  # dropout too: the generator is not left in the middle of a recording
     assert torch.cuda.current_stream() == stream
     assert [record.getMessage().split(" (")[0] for record in caplog.records] == ["a step cannot be recorded"]
-
-
-FEATURES = {"space": "features", "exclusion": 512, "n_neighbors": 5, "series_loss_weight": 1.0}
-LEARNED_WEIGHTS = {
-    "bank of the batch": {"bank": "batch", "series_loss_weight": 1.0},
-    "support by epoch": FEATURES | {"refresh": "epoch"},
-    "gate": FEATURES | {"refresh": "epoch", "weighting": "gated"},
-    "projection": FEATURES | {"refresh": "batch", "projection": 8},
-    "all": FEATURES | {"refresh": "batch", "projection": 8, "weighting": "gated"},
-}
-
-
-def learned_weights(kind, width=256):
-    """Heads of the learner, and arguments of `train`, for these settings and a number of features."""
-    config = Config.from_parameters(LEARNED_WEIGHTS[kind])
-    gated, projection = config.aggregation.weighting == "gated", config.retrieval.projection
-    heads = partial(FeatureHeads, width, projection=projection, gated=gated)
-    return heads if config.learns_from_features else None, {
-        "batch_support": support_in_batch(config, LENGTH, n_series=24),
-        "refresh": epoch_refresh(config, LENGTH, seed=0),
-    }
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("kind", LEARNED_WEIGHTS)
-def test_replayed_steps_with_learned_weights_end_bit_for_bit_where_plain_ones_end(
-    kind, precision, monkeypatch
-):
-    """Supports and moments that are written anew every epoch reach a step that was recorded in the first."""
-    config = training_plan(batch_size=192, max_epochs=3, patience=0, precision=precision, **PAPER)
-    heads, weights = learned_weights(kind)
-
-    def pool_and_learner():
-        return pool_of(np.random.default_rng(5)), learner_of("convnet", learned=True, heads=heads)
-
-    assert replays_that_change_nothing(monkeypatch, pool_and_learner, config, **weights) > 10
-
-
-def test_replayed_steps_of_an_ensemble_with_a_gate_end_bit_for_bit_where_plain_ones_end(monkeypatch):
-    """Its features are used too, and batches of another size leave some members untrained."""
-    config = training_plan(batch_size=190, max_epochs=2, patience=0, **PAPER)
-    heads, weights = learned_weights("all", width=4 * 512)
-
-    def pool_and_learner():
-        pool, learner = pool_of(np.random.default_rng(5)), learner_of("ensemble", learned=True, heads=heads)
-        show_windows(learner.backbone, pool, seed=5)
-        return pool, learner
-
-    replays_that_change_nothing(monkeypatch, pool_and_learner, config, **weights)
 
 
 @pytest.mark.parametrize("n_windows", [1, 3, 4, 7])
@@ -226,53 +205,6 @@ def test_thresholds_found_on_the_gpu_are_those_of_the_cpu(backbone):
     with torch.inference_mode(), exact_arithmetic():
         on_gpu, moved = networks[0](windows.to(DEVICE)).cpu(), networks[0].cpu()(windows)
     torch.testing.assert_close(on_gpu.sigmoid(), moved.sigmoid(), atol=1e-3, rtol=0)
-
-
-@pytest.mark.parametrize("kind", LEARNED_WEIGHTS)
-def test_no_step_with_learned_weights_waits_for_the_device(rng, kind):
-    heads, weights = learned_weights(kind)
-    pool, learner = pool_of(rng), learner_of("convnet", learned=True, heads=heads)
-    if weights["refresh"] is not None:
-        weights["refresh"](learner, pool, None, None)
-    config = training_plan(batch_size=192, **PAPER)
-    optimizer, indices = adam(learner, config, DEVICE), torch.arange(192, device=DEVICE)
-    step = partial(take_step, learner, pool, optimizer, config=config, batch_support=weights["batch_support"])
-    learner.train()
-    with reproducible(DEVICE):
-        step(indices)
-        with waiting("error"):
-            loss = step(indices)
-    assert loss.isfinite()
-
-
-CHANGES = {"flip": 0.5, "reverse": 0.5, "gain": 0.2, "noise": 0.1, "stretch": 0.2, "mask": 0.3, "drop": 0.1}
-EVERY_CHANGE = AugmentationConfig(**CHANGES, mirror=[0, 4, 5], rotate=0.25)
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_replayed_steps_with_every_augmentation_end_bit_for_bit_where_plain_ones_end(precision, monkeypatch):
-    config = training_plan(batch_size=192, max_epochs=3, patience=0, precision=precision, **PAPER)
-
-    def pool_and_learner():
-        pool = pool_of(np.random.default_rng(5), n_variates=6)
-        return pool, learner_of("convnet", learned=True, n_variates=6)
-
-    n_replays = replays_that_change_nothing(monkeypatch, pool_and_learner, config, augmentation=EVERY_CHANGE)
-    assert n_replays > 10
-
-
-@pytest.mark.parametrize("on_host", [False, True])
-def test_no_step_with_every_augmentation_waits_for_the_device(rng, on_host):
-    pool = pool_of(rng, n_variates=6, on_host=on_host)
-    learner = learner_of("convnet", learned=True, n_variates=6).train()
-    config = training_plan(batch_size=192, **PAPER)
-    optimizer, indices = adam(learner, config, DEVICE), torch.arange(192, device=pool.starts.device)
-    step = partial(take_step, learner, pool, optimizer, config=config, augmentation=EVERY_CHANGE)
-    with reproducible(DEVICE):
-        step(indices)
-        with waiting("error"):
-            loss = step(indices)
-    assert loss.isfinite()
 
 
 def test_a_recorded_step_draws_anew_each_time_it_is_replayed(rng):
@@ -385,17 +317,6 @@ def test_validation_in_training_precision_is_near_the_exact_one(rng, precision):
     assert mixed["validation_loss"] == pytest.approx(exact["validation_loss"], abs=1e-2)
 
 
-def test_feature_moments_agree_with_the_cpu(rng):
-    learner = learner_of("convnet")
-    pool, twin = (
-        pool_of(np.random.default_rng(1), n_series=4, device=torch.device(item)) for item in ("cuda", "cpu")
-    )
-    on_gpu = feature_moments(learner.backbone, pool)
-    on_cpu = feature_moments(learner.backbone.cpu(), twin)
-    for item, other in zip(on_gpu, on_cpu, strict=True):
-        np.testing.assert_allclose(item, other, rtol=1e-3, atol=1e-4)
-
-
 @pytest.mark.parametrize("augmentation", [None, EVERY_CHANGE])
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_step_takes_at_least_the_estimated_memory_and_not_much_more(rng, precision, augmentation):
@@ -414,9 +335,6 @@ def test_a_step_takes_at_least_the_estimated_memory_and_not_much_more(rng, preci
     torch.cuda.reset_peak_memory_stats()
     train_epoch(step, learner, pool, optimizer, config=config, order=order, first_step=0)
     peak = torch.cuda.max_memory_allocated() - before
-    print(
-        f"{precision}: estimate {estimate / 1e6:.0f} MB, peak {peak / 1e6:.0f} MB, {peak / estimate:.2f} times"
-    )
     assert estimate <= peak <= 3 * estimate
 
 
@@ -425,15 +343,6 @@ def test_a_gpu_whose_memory_ends_in_a_step_is_an_error_with_the_batch_size(rng):
     config = training_plan(batch_size=48)
     with pytest.raises(TrainingError, match=r"(?s)memory of cuda .* batch_size=48 .*batch_size to 16"):
         train(learner, pool_of(rng), None, config=config, seed=1, fingerprint="toy")
-
-
-def test_a_batch_that_cannot_fit_on_the_gpu_is_refused_before_the_first_step(rng, monkeypatch):
-    learner, pool = learner_of(), pool_of(rng)
-    monkeypatch.setattr(step_memory, "available_bytes", lambda device: 10_000_000)
-    with pytest.raises(
-        TrainingError, match=r"batch of 512 windows needs at least .* 10\.0 MB are free on cuda"
-    ):
-        train(learner, pool, None, config=training_plan(batch_size=512), seed=1, fingerprint="toy")
 
 
 def test_free_memory_shrinks_by_what_is_taken_and_counts_what_torch_keeps():
@@ -450,16 +359,10 @@ def test_the_benchmark_of_a_step_agrees_with_its_reference():
     assert all(rate > 0 for rate in found["windows_per_second"].values())
 
 
-def test_the_benchmark_of_one_seed_runs_and_its_parts_add_up():
-    found = one_seed("cuda", n_epochs=2, n_train=8, n_validation=4, stride=50, batch_size=256)
-    assert sum(found["seconds_by_part"].values()) == pytest.approx(found["seconds"], rel=1e-3)
-    assert all(part > 0 for part in found["seconds_by_part"].values())
-
-
 @pytest.mark.parametrize("on_host", [False, True])
 @pytest.mark.parametrize("backbone", ["convnet-fine", "multiview"])
 def test_batch_norm_statistics_are_those_of_the_cpu(backbone, on_host, monkeypatch):
-    at_once = batch_norm.SAMPLES_A_PASS  # the same batches on both
+    at_once = pool_module.SAMPLES_A_PASS  # the same batches on both
     monkeypatch.setitem(at_once, "cpu", at_once["cuda"])
     found = []
     for device, options in ((DEVICE, {"on_host": on_host}), (torch.device("cpu"), {})):
@@ -477,24 +380,41 @@ def test_batch_norm_statistics_are_those_of_the_cpu(backbone, on_host, monkeypat
         torch.testing.assert_close(value, found[1][name], rtol=2e-3, atol=2e-4, msg=name)
 
 
-def test_training_with_recomputed_statistics_is_replayed_and_repeats_itself(monkeypatch):
-    config = training_plan(batch_size=192, max_epochs=3, patience=0, update_batch_norm=True, validate_every=2)
-    ends = []
-    for replayed in (True, True, False):
-        if not replayed:
-            monkeypatch.setattr(stepping, "STEPS_BEFORE_REPLAY", 10**9)
-        pool, learner = pool_of(np.random.default_rng(5)), learner_of("convnet-fine")
-        train(learner, pool, pool, config=config, seed=1, fingerprint="toy")
-        ends.append(weights_of(learner))
-    assert_same_bits(ends[0], ends[1])
-    assert_same_bits(ends[0], ends[2])
+# The estimator on the embedded sample
 
 
-def test_the_default_learns_on_the_gpu(rng):
-    labels, time = np.arange(16) % 2, np.arange(LENGTH)
-    series = [
-        Series(np.sin(time * (0.05 + 0.2 * kind) + rng.uniform(0, 6)) + rng.normal(size=LENGTH))
-        for kind in labels
-    ]
-    model = RAxSSClassifier(device="cuda", random_state=0).fit(series, labels)
-    assert model.score(series, labels) == 1.0
+@pytest.fixture(scope="module", params=["recommended", "paper"])
+def model_and_sample(request):
+    sample = load_sample()[::4]
+    settings = {
+        "window_length": 1024,
+        "stride": 256,
+        "max_epochs": 2,
+        "random_state": 69421,
+        "batch_size": 512,
+    }
+    return RAxSSClassifier.from_preset(request.param, **settings, device="cuda").fit(sample), sample
+
+
+@pytest.mark.parametrize("space", ["signal", "features"])
+def test_from_the_same_weights_cpu_and_gpu_agree(model_and_sample, space):
+    model, sample = model_and_sample
+    model.set_params(space=space, device="cuda")
+    on_gpu = model.predict_proba(sample)
+    on_cpu = model.set_params(device="cpu").predict_proba(sample)
+    model.set_params(device="cuda", space="signal")
+    assert np.abs(on_gpu - on_cpu).max() <= 1e-3
+
+
+def test_a_model_fitted_on_the_gpu_is_kept_and_read_on_the_cpu(model_and_sample, tmp_path):
+    model, sample = model_and_sample
+    loaded = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "m"), device="cpu")
+    np.testing.assert_allclose(loaded.predict_proba(sample), model.predict_proba(sample), atol=1e-3)
+
+
+def test_the_same_seed_gives_the_same_bits_on_the_gpu(model_and_sample):
+    model, sample = model_and_sample
+    again = RAxSSClassifier(**model.get_params()).fit(sample)
+    np.testing.assert_array_equal(again.predict_proba(sample), model.predict_proba(sample))
+    for parameter, other in zip(again.backbone_.parameters(), model.backbone_.parameters(), strict=True):
+        assert torch.equal(parameter, other)

@@ -1,6 +1,7 @@
 """Tests of every registered network: a new one needs one line in PARAMETERS. Other files test what is its own."""
 
 import inspect
+import threading
 
 import numpy as np
 import pytest
@@ -9,11 +10,22 @@ from torch import nn
 from torch.nn import functional
 from torch.testing import assert_close
 
-from network_claims import build, parameters_without_gradient, seeded_on_one_thread
+from network_claims import build, seeded_on_one_thread
 from raxss import RAxSSClassifier, Series, SeriesCollection
-from raxss.errors import ConfigError
-from raxss.method.backbones import BACKBONES, n_parameters
-from raxss.method.backbones.sizes import MOST
+from raxss.errors import BackboneError, ConfigError
+from raxss.method.backbones import (
+    BACKBONES,
+    PatchTST,
+    RevIN,
+    build_backbone,
+    features_of,
+    n_parameters,
+    register_backbone,
+    sizes,
+)
+from raxss.method.backbones.protocol import known_n_features, n_features
+from raxss.method.backbones.sizes import MOST, at_most_parameters, check_allocation, check_network
+from toys import SMALL, Tiny
 
 #: Parameters for windows of 1024 samples, one variate and one output, as a docstring gives it.
 PARAMETERS = {
@@ -117,7 +129,10 @@ def test_dropout_makes_two_training_calls_differ(name):
     [(name, length) for name in NAMES for length in (17, 256) if length > 64 or name not in OF_PATCHES],
 )
 def test_gradients_reach_every_parameter(name, length):
-    missing = parameters_without_gradient(name, 6, length)
+    network, windows = build(name, 6, length, 3).double(), torch.randn(8, 6, length, dtype=torch.float64)
+    functional.cross_entropy(network(windows), torch.arange(8) % 3).backward()
+    gradients = {key: parameter.grad for key, parameter in network.named_parameters()}
+    missing = [key for key, grad in gradients.items() if grad is None or grad.abs().max() < 1e-12]
     # Softmax removes what a key's bias adds to all scores of a query, batch normalisation a bias before it.
     without = ("key.bias", "mix.bias", "feed_forward.3.bias") if name == "patchtst" else ()
     assert [key for key in missing if not key.endswith(without)] == []
@@ -208,6 +223,201 @@ def test_a_size_of_0_is_refused_by_name(name, option):
         build(name, **{option: [0] if option == "widths" else 0})
 
 
-def test_too_many_stages_are_refused():
-    with pytest.raises(ConfigError, match="from 1 to 64 numbers, one a stage; got 65"):
-        build("moderntcn", widths=[1] * 65)
+# Limits: what no folder may hold is not trained, and what weights do not fit is not built
+
+
+SHAPES = [(1, 64, 1), (3, 200, 4), (2, 10, 1)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("n_variates", "length", "n_outputs"), SHAPES)
+def test_networks_of_the_package_need_not_be_tried(name, n_variates, length, n_outputs):
+    """What is known of their features is so, and weights bring back the same network."""
+    shape = {"n_variates": n_variates, "window_length": length, "n_outputs": n_outputs}
+    network = build_backbone(name, **shape).eval()
+    width = features_of(network, torch.zeros(2, n_variates, length)).shape[1]
+    assert known_n_features(network) == n_features(network, n_variates, length) == width
+    state = network.state_dict()
+    n_numbers = sum(value.numel() for value in state.values())
+    again = build_backbone(name, **shape, n_numbers=n_numbers).eval()
+    again.load_state_dict(state)
+    windows = torch.randn(3, n_variates, length, generator=torch.Generator().manual_seed(17))
+    with torch.no_grad():
+        assert torch.equal(again(windows), network(windows))
+
+
+def test_a_network_of_ones_own_is_tried():
+    class WithFeatures(Tiny):
+        def features(self, windows):
+            assert not self.training
+            return windows.flatten(1)[:, :5]
+
+    network = WithFeatures(1, 8, 1)
+    assert known_n_features(network) is None
+    assert n_features(network, 1, 8) == 5
+    assert network.training
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_network_that_its_weights_do_not_fit_is_refused_while_it_is_built(name):
+    # So many outputs make a head of any network larger than SPARE_PARAMETERS.
+    shape = {"n_variates": 3, "window_length": 2**8, "n_outputs": 40_000}
+    with pytest.raises(
+        ConfigError, match=r"the network would have [\d,]+ parameters or more, but the weights are 7"
+    ):
+        build_backbone(name, **shape, n_numbers=7)
+
+
+def test_other_threads_build_what_they_like():
+    built = []
+    with at_most_parameters(10):
+        thread = threading.Thread(target=lambda: built.append(nn.Linear(2000, 2000)))
+        thread.start()
+        thread.join()
+        with pytest.raises(ConfigError, match="4,000,000 parameters or more, but the weights are 10 numbers"):
+            nn.Linear(2000, 2000)
+    assert len(built) == 1
+    nn.Linear(2000, 2000)
+    check_allocation(10**12)  # where no weights are known, nothing is refused
+
+
+def test_windows_that_no_folder_may_hold_are_not_trained_on(monkeypatch, rng):
+    monkeypatch.setattr(sizes, "MOST_IN_WINDOW", 63)
+    series = [rng.normal(size=(2, 100)) for _ in range(6)]
+    with pytest.raises(
+        ConfigError, match="windows of 2 variates x 32 samples are too large: at most 63 numbers"
+    ):
+        RAxSSClassifier("convnet", **SMALL).fit(series, [0, 1] * 3)
+
+
+def test_networks_that_no_folder_may_hold_are_not_trained(monkeypatch, rng):
+    monkeypatch.setattr(sizes, "MOST_WEIGHT_BYTES", 2000)
+    with pytest.raises(ConfigError, match=r"has 2 tensors of 0\.0 MB; .* at most 10,000 tensors"):
+        check_network(nn.Linear(20, 20))
+    with pytest.raises(ConfigError, match="Choose a smaller one in backbone_options"):
+        RAxSSClassifier("convnet", **SMALL).fit([rng.normal(size=100) for _ in range(6)], [0, 1] * 3)
+
+
+# Construction, and networks of a user's own
+
+
+class LastValue(nn.Module):
+    """The smallest network of a user's own; it has no features."""
+
+    def __init__(self, n_variates, window_length, n_outputs, *, gain=1.0, width=None):
+        super().__init__()
+        self.gain = gain
+        self.head = nn.Linear(n_variates, n_outputs if width is None else width)
+
+    def forward(self, windows):
+        return self.head(self.gain * windows[:, :, -1])
+
+
+def test_trying_the_network_leaves_its_modes_and_statistics_alone():
+    def make(n_variates, window_length, n_outputs):
+        network = nn.Sequential(
+            nn.BatchNorm1d(1), nn.Flatten(), nn.Dropout(), nn.Linear(window_length, n_outputs)
+        )
+        network[0].eval()
+        return network
+
+    network = build(make)
+    assert [item.training for item in network] == [False, True, True, True]
+    assert network[0].num_batches_tracked == 0
+
+
+def test_a_registered_network_is_known_by_name_and_the_name_is_not_given_twice():
+    try:
+        register_backbone("last")(LastValue)
+        register_backbone("last")(LastValue)  # a notebook cell that runs again
+        assert isinstance(build("last"), LastValue)
+        with pytest.raises(ConfigError, match=r"'last' belongs to .*LastValue already.*PatchTST"):
+            register_backbone("last")(PatchTST)
+    finally:
+        BACKBONES.pop("last", None)
+
+
+def test_revin_scales_each_window_and_variate_then_applies_the_learned_pair():
+    revin, windows = RevIN(2), torch.randn(5, 2, 200)
+    scale, offset = torch.rand(5, 2, 1) * 10 + 1, torch.randn(5, 2, 1) * 5
+    assert_close(revin(windows * scale + offset), revin(windows), atol=1e-4, rtol=1e-4)
+    assert torch.equal(revin(torch.full((2, 2, 50), 7.0)), torch.zeros(2, 2, 50))
+    revin.gain.data[:], revin.offset.data[:] = 3.0, -1.0
+    variance, mean = torch.var_mean(revin(windows), dim=-1, correction=0)
+    assert_close(mean, torch.full((5, 2), -1.0), atol=1e-4, rtol=0)
+    assert_close(variance, torch.full((5, 2), 9.0), atol=1e-2, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["convnet", "multiview"])
+def test_only_with_revin_level_and_scale_of_a_window_say_nothing(name):
+    blind, seeing = build(name, window_length=256, revin=True), build(name, window_length=256)
+    windows = torch.randn(40, 1, 256).cumsum(-1)
+    for network in (blind, seeing):
+        if hasattr(network, "look_at"):
+            network.look_at(windows)
+    moved = [(item.eval()(3 * windows + 7) - item(windows)).abs().max() for item in (blind, seeing)]
+    assert moved[0] < 0.2 * moved[1]
+
+
+@pytest.mark.parametrize(("name", "options"), [("convnet", {}), ("multiview", {"derivatives": 0})])
+def test_rows_of_features_differ_by_place(name, options):
+    """A mean over places would make both rows the same."""
+    network = build(name, window_length=4, **options).eval()
+    features = network.features(torch.tensor([[[9.0, 0, 0, 0]], [[0, 0, 0, 9.0]]]))
+    assert features.shape == (2, 4 * 128)
+    assert not torch.allclose(features[0], features[1], atol=1e-3)
+
+
+def returning(network):
+    return lambda n_variates, window_length, n_outputs: network
+
+
+TWO_LOGITS = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
+
+
+def test_a_network_of_ones_own_has_its_options_and_may_have_two_logits_for_two_classes():
+    network = build(LastValue, n_variates=2, n_outputs=4, gain=3.0)
+    assert isinstance(network, LastValue)
+    assert network.gain == 3.0
+    assert network.training
+    assert build(returning(TWO_LOGITS)) is TWO_LOGITS
+
+
+@pytest.mark.parametrize(
+    ("error", "backbone", "options", "message"),
+    [
+        (ConfigError, "patchts", {}, r"'patchts'; did you mean 'patchtst'\? Known: convnet, .*patchtst"),
+        (
+            ConfigError,
+            "patchtst",
+            {"n_layer": 3},
+            r"'patchtst' has no option 'n_layer'; did you mean 'n_layers'",
+        ),
+        (ConfigError, LastValue, {"qqq": 3}, r"'LastValue' has no option 'qqq'\. Known: gain, width\.$"),
+        (ConfigError, "patchtst", {"n_heads": 5}, "n_heads=5, d_model=32"),
+        (BackboneError, returning({}), {}, r"returned dict; a torch\.nn\.Module is needed"),
+        (BackboneError, LastValue, {"width": 3}, r"shape \(2, 3\).*\(2, 1\) or \(2, 2\) are needed"),
+        (BackboneError, LastValue, {"n_outputs": 4, "width": 2}, r"shape \(2, 2\).*shape \(2, 4\) are"),
+        (BackboneError, returning(nn.Identity()), {}, r"returned shape \(2, 1, 64\)"),
+        (BackboneError, returning(nn.Linear(63, 1)), {}, r"failed on windows of shape \(2, 1, 64\).*63x1"),
+        (BackboneError, LastValue(1, 64, 1), {}, r"a LastValue that is built already.*Pass the class"),
+        (BackboneError, 3, {}, "backbone is 3 of type int"),
+    ],
+)
+def test_what_makes_no_network_is_refused_with_what_was_found(error, backbone, options, message):
+    with pytest.raises(error, match=message):
+        build(backbone, **options)
+
+
+def test_shapes_are_no_options():
+    with pytest.raises(ConfigError, match=r"'convnet' has no option 'n_outputs'"):
+        build_backbone("convnet", n_variates=1, window_length=4, n_outputs=1, options={"n_outputs": 2})
+
+
+def test_features_that_are_missing_or_of_the_wrong_shape_are_refused():
+    network, windows = LastValue(1, 64, 1), torch.zeros(2, 1, 64)
+    with pytest.raises(BackboneError, match=r"LastValue has no method features\(windows\).*space='signal'"):
+        features_of(network, windows)
+    network.features = lambda windows: windows
+    with pytest.raises(BackboneError, match=r"returned shape \(2, 1, 64\) for 2 windows; \(2, d\) is needed"):
+        features_of(network, windows)

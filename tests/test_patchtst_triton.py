@@ -196,33 +196,18 @@ def test_decisions_are_kept_at_the_right_rate_and_know_nothing_of_each_other(fol
         assert abs(product.mean()) < 4.5 / np.sqrt(product.size), name
 
 
-def test_without_a_gpu_the_plain_layers_run():
-    network, windows, _ = make("padded")
+def test_other_sizes_types_and_modes_are_left_to_the_plain_layers():
+    windows = torch.zeros(2, 1, 256)
+    assert patchtst_triton.has_sizes(PatchTST(1, 256, 1), windows)
+    others = [{"d_model": 16}, {"n_heads": 2}, {"d_ff": 64}, {"patch_length": 65}, {"dropout": 1.0}]
+    for options in (*others, {"patch_stride": 1}):  # 257 patches
+        assert not patchtst_triton.has_sizes(PatchTST(1, 256, 1, **options), windows), options
+    network = PatchTST(1, 256, 1)
+    assert not patchtst_triton.has_sizes(network, windows.long())
     with torch.autocast("cpu", torch.bfloat16):
         assert not patchtst_triton.suits(network, windows)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"d_model": 16},
-        {"n_heads": 2},
-        {"d_ff": 64},
-        {"patch_length": 65},
-        {"patch_stride": 1},  # 257 patches
-        {"dropout": 1.0},
-    ],
-)
-def test_other_sizes_are_left_to_the_plain_layers(options):
-    assert patchtst_triton.has_sizes(PatchTST(1, 256, 1), torch.zeros(2, 1, 256))
-    assert not patchtst_triton.has_sizes(PatchTST(1, 256, 1, **options), torch.zeros(2, 1, 256))
-
-
-def test_frozen_statistics_and_integers_are_left_to_the_plain_layers():
-    network = PatchTST(1, 256, 1)
-    assert not patchtst_triton.has_sizes(network, torch.zeros(2, 1, 256, dtype=torch.int64))
     network.encoder[0].norm.eval()
-    assert not patchtst_triton.has_sizes(network, torch.zeros(2, 1, 256))
+    assert not patchtst_triton.has_sizes(network, windows)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +233,7 @@ def test_the_module_imports_without_triton():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-# ------------------------------------------------------------------------------------------------- on a GPU
+# On a GPU
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
 
 
@@ -295,18 +280,6 @@ def test_on_the_gpu_gradients_are_as_near_to_float32_as_those_of_autocast(shape)
 
 @pytest.mark.gpu
 @needs_gpu
-def test_on_the_gpu_the_same_seed_gives_the_same_bits():
-    network, windows, labels = on_gpu(8192)
-    runs = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        runs.append(one_step(network, windows, labels, patchtst_triton.features))
-    assert all(torch.equal(runs[0][name], runs[1][name]) for name in runs[0])
-    assert not torch.equal(runs[0]["head.weight"], runs[2]["head.weight"])
-
-
-@pytest.mark.gpu
-@needs_gpu
 def test_on_the_gpu_evaluation_agrees_with_float32():
     network, windows, _ = on_gpu(1000)
     network.eval()
@@ -318,27 +291,6 @@ def test_on_the_gpu_evaluation_agrees_with_float32():
     assert error < 0.02
     with torch.autocast("cuda", torch.bfloat16):
         assert not patchtst_triton.suits(network, windows)  # a gradient in evaluation: not ours
-
-
-@pytest.mark.gpu
-@needs_gpu
-def test_on_the_gpu_a_step_can_be_captured_and_drops_anew_at_every_replay():
-    network, windows, labels = on_gpu(256)
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            one_step(network, windows, labels, patchtst_triton.features)
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = one_step(network, windows, labels, patchtst_triton.features)
-    seen = []
-    for seed in (1, 2, 1):
-        torch.manual_seed(seed)
-        graph.replay()
-        seen.append(captured["head.weight"].clone())
-    assert torch.isfinite(seen[0]).all()
-    assert not torch.equal(seen[0], seen[1])
 
 
 if __name__ == "__main__":

@@ -1,16 +1,14 @@
 """The reference that training is compared with gives the numbers of raxss; and the benchmark around both."""
 
 import json
-import math
 
-import numpy as np
 import pytest
 import torch
 from benchmarks import sss_reference, training
 from benchmarks.common import Disagreement
 
 from raxss._core.atomic import json_ready
-from raxss.method.backbones import build_backbone, n_parameters
+from raxss.method.backbones import build_backbone
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +30,6 @@ def both():
     return ours, reference
 
 
-def test_the_reference_has_as_many_parameters_as_the_public_code():
-    assert n_parameters(sss_reference.TextbookPatchTST(1024)) == 34_019
-
-
 @pytest.mark.parametrize("mode", [True, False])
 def test_from_equal_weights_both_networks_give_equal_logits(both, mode):
     ours, reference = both
@@ -44,69 +38,6 @@ def test_from_equal_weights_both_networks_give_equal_logits(both, mode):
         expected, found = ours.train(mode)(windows)[:, 0], reference.train(mode)(windows)
     assert expected.std() > 0.01
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
-
-
-def test_from_equal_weights_both_networks_have_equal_gradients(both):
-    ours, reference = both
-    windows = torch.randn(4, 1, 1024, generator=torch.Generator().manual_seed(2))
-    for network in both:
-        network.train().zero_grad()
-        network(windows).square().sum().backward()
-    torch.testing.assert_close(
-        reference.embedding.weight.grad, ours.projection.weight.grad, atol=1e-4, rtol=1e-3
-    )
-    torch.testing.assert_close(reference.output.weight.grad, ours.head.weight.grad, atol=1e-4, rtol=1e-3)
-
-
-def test_dropout_of_the_reference_acts_in_training_alone():
-    network, windows = sss_reference.TextbookPatchTST(256, dropout=0.5), torch.randn(4, 1, 256)
-    assert not torch.equal(network(windows), network(windows))
-    assert torch.equal(network.eval()(windows), network(windows))
-
-
-def test_the_dataset_holds_every_window_with_its_series_and_label(rng):
-    series = [rng.normal(size=n).astype(np.float32) for n in (20, 13, 8)]
-    dataset = sss_reference.WindowDataset(series, [1, 0, 1], window_length=8, stride=5)
-    found = [(index, label, window[0].tolist()) for window, index, label in dataset]
-    expected = [
-        (index, float(label), item[start : start + 8].tolist())
-        for index, (item, label) in enumerate(zip(series, [1, 0, 1], strict=True))
-        for start in range(0, len(item) - 7, 5)
-    ]
-    assert len(dataset) == 3 + 2 + 1
-    assert found == expected
-
-
-def test_the_loader_gives_every_window_once_in_another_order(rng):
-    series = [np.arange(start, start + 40, dtype=np.float32) for start in (0, 100)]
-    dataset = sss_reference.WindowDataset(series, [0, 1], window_length=8, stride=8)
-    loader = sss_reference.loader_of(dataset, batch_size=5, n_workers=0, seed=1)
-    first = [float(value) for windows, _, _ in loader for value in windows[:, 0, 0]]
-    assert sorted(first) == [0, 8, 16, 24, 32, 100, 108, 116, 124, 132]
-    assert first != sorted(first)
-
-
-def test_the_loss_is_the_mean_over_series_of_the_loss_of_the_mean():
-    logits = torch.tensor([0.0, math.log(3.0), -1.0])
-    loss = sss_reference.series_loss(logits, torch.tensor([4, 4, 1]), torch.tensor([1.0, 1.0, 0.0]))
-    expected = (-math.log((0.5 + 0.75) / 2) - math.log(1 - 1 / (1 + math.e))) / 2
-    assert loss.item() == pytest.approx(expected, abs=1e-6)
-
-
-def test_steps_of_the_reference_lower_its_loss(rng):
-    series = [np.sin(np.arange(400) * rate).astype(np.float32) for rate in (0.1, 0.9) * 4]
-    dataset = sss_reference.WindowDataset(series, [0, 1] * 4, window_length=64, stride=8)
-    torch.manual_seed(0)
-    network = sss_reference.TextbookPatchTST(64)
-    loader = sss_reference.loader_of(dataset, batch_size=64, n_workers=0, seed=0)
-    optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
-    log = [
-        value
-        for _ in range(4)
-        for value in sss_reference.train_on(network, optimizer, loader, torch.device("cpu"))
-    ]
-    assert len(log) == 4 * (len(dataset) // 64)
-    assert log[-1] < 0.5 * log[0]
 
 
 SMALL = {"batch": 32, "n_steps": 2, "n_rounds": 1, "n_series": 6, "window_length": 128}

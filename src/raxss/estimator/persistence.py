@@ -48,7 +48,7 @@ from raxss.data.prepare.preprocessing import Scaling
 from raxss.data.training_overlap import TrainingRecord
 from raxss.errors import ModelError
 from raxss.estimator.config import ADDED_LATER, Config
-from raxss.method.backbones.protocol import build_for_weights, describe, n_features, n_outputs_for
+from raxss.method.backbones.protocol import build_backbone, describe, n_features, n_outputs_for
 from raxss.method.feature_heads import FeatureHeads, heads_in_use
 from raxss.method.training.checkpoints import DTYPES, refuse_not_finite, refuse_other_tensors, state_of
 from raxss.uncertainty.calibration import LEVELS, calibration_named
@@ -207,7 +207,7 @@ def _read_model(kind: type[Model], files: ModelFiles, *, backbone: Any, device: 
     foreign = [name for name in header.dtypes if name not in _ARRAYS and not name.startswith(_PARTS)]
     if foreign:
         raise ValueError(f"{len(foreign)} of its tensors are not of a model")
-    network = build_for_weights(
+    network = build_backbone(
         model.backbone,
         n_variates=model.n_variates_,
         window_length=model.window_length_,

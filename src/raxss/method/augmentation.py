@@ -207,16 +207,6 @@ def rotated(windows: Tensor, matrices: Tensor) -> Tensor:
     return turned.flatten(1, 2)
 
 
-def reversed_in_time(windows: Tensor, chosen: Tensor) -> Tensor:
-    """Backwards where ``chosen (batch,)``."""
-    return torch.where(chosen[:, None, None], windows.flip(-1), windows)
-
-
-def amplified(windows: Tensor, factors: Tensor) -> Tensor:
-    """Each window times its factor, ``(batch,)``; a sign is one too."""
-    return windows * factors[:, None, None]
-
-
 def masked(windows: Tensor, spans: Tensor) -> Tensor:
     """Replace samples between two shares of the window's length, ``(batch, 2)``, by each variate's mean.
 
@@ -234,9 +224,9 @@ CHANGES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = MappingProxyType(
         "stretch": stretched,
         "mirror": lambda windows, signs: windows * signs[:, :, None],
         "rotate": rotated,
-        "reverse": reversed_in_time,
-        "flip": amplified,
-        "gain": amplified,
+        "reverse": lambda windows, chosen: torch.where(chosen[:, None, None], windows.flip(-1), windows),
+        "flip": lambda windows, signs: windows * signs[:, None, None],
+        "gain": lambda windows, factors: windows * factors[:, None, None],
         "mask": masked,
         "drop": lambda windows, chosen: windows.masked_fill(chosen[:, :, None], 0.0),
         "noise": torch.add,

@@ -72,25 +72,23 @@ class FeatureHeads(nn.Module):
         self.scale.copy_(scale)
 
     def standardised(self, features: Tensor) -> Tensor:
-        """Features of the network -> mean 0 and deviation 1 over the batch, or over the training windows."""
+        """Features of the network -> mean 0 and deviation 1 over the batch, or over the training windows.
+
+        With batch normalisation, features in training differ from those at prediction by orders of magnitude
+        before the first steps, so that each needs its own moments. Gradients pass through both moments of a batch;
+        a feature that never changes in it becomes 0.
+        """
         features = features.to(self.mean.dtype)
-        return standardised_batch(features) if self.training else (features - self.mean) / self.scale
+        if not self.training:
+            return (features - self.mean) / self.scale
+        variance, mean = torch.var_mean(features, dim=0, correction=0)
+        # Else a feature that changes by rounding alone would have a gradient too large by 1 / rounding.
+        variance = variance + LEAST_VARIANCE * variance.mean()
+        return (features - mean) / torch.where(variance > 0, variance, 1.0).sqrt()
 
     def compared(self, features: Tensor) -> Tensor:
         """Standardised features -> the vectors whose cosine is the similarity."""
         return features if self.projection is None else self.projection(features)
-
-
-def standardised_batch(features: Tensor) -> Tensor:
-    """Each feature ``(batch, d)`` with mean 0 and deviation 1 over the batch; one that never changes becomes 0.
-
-    With batch normalisation, features in training differ from those at prediction by orders of magnitude before the
-    first steps, so that each needs its own moments. Gradients pass through both moments.
-    """
-    variance, mean = torch.var_mean(features, dim=0, correction=0)
-    # Else a feature that changes by rounding alone would have a gradient too large by 1 / rounding.
-    variance = variance + LEAST_VARIANCE * variance.mean()
-    return (features - mean) / torch.where(variance > 0, variance, 1.0).sqrt()
 
 
 def heads_in_use(fitted: FeatureHeads | None, *, projection: int, weighting: str) -> FeatureHeads | None:

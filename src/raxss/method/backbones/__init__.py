@@ -19,7 +19,6 @@ from raxss.method.backbones.multiview import MultiView
 from raxss.method.backbones.patchtst import PatchTST
 from raxss.method.backbones.protocol import (
     BACKBONES,
-    Backbone,
     build_backbone,
     describe,
     features_of,
@@ -34,7 +33,6 @@ from raxss.method.backbones.timesnet import TimesNet
 
 __all__ = [
     "BACKBONES",
-    "Backbone",
     "ConvNet",
     "DLinear",
     "Ensemble",
@@ -57,7 +55,7 @@ __all__ = [
 ]
 
 # Kernels are imported by the networks that use them, where their compilers are installed.
-_KERNELS = ("_kernels", "_loops", "_numba", "_parts", "_triton")
+_KERNELS = ("_kernels", "_numba", "_parts", "_triton")
 
 for _module in pkgutil.iter_modules(__path__):
     if not _module.name.endswith(_KERNELS):

@@ -47,8 +47,6 @@ class DLinear(FeatureNetwork):
     >>> network = DLinear(6, 1024, 3)
     >>> network.features(torch.zeros(2, 6, 1024)).shape
     torch.Size([2, 6144])
-    >>> network(torch.zeros(2, 6, 1024)).shape
-    torch.Size([2, 3])
     """
 
     capturable = True  # no step waits for the device, so it can be replayed as a CUDA graph
@@ -68,11 +66,7 @@ class DLinear(FeatureNetwork):
         check_at_least_1(window_length=window_length)
         if n_components is None:
             n_components = min(window_length, MOST_COMPONENTS)
-        if n_components < 1:
-            raise ConfigError(
-                f"n_components must be at least 1, got {n_components}. Leave it out for one a sample, up to "
-                f"{MOST_COMPONENTS}."
-            )
+        check_at_least_1(n_components=n_components)
         check_at_most(average_over=average_over, n_components=n_components)
         self.average_over = average_over
         self.trend = nn.Linear(window_length, n_components)

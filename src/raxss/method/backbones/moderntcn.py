@@ -18,7 +18,7 @@ from torch.nn import functional
 from raxss.errors import ConfigError
 from raxss.method.backbones.convnet import SteadyBatchNorm
 from raxss.method.backbones.protocol import FeatureNetwork, register_backbone
-from raxss.method.backbones.sizes import check_at_most
+from raxss.method.backbones.sizes import check_at_least_1, check_at_most
 
 MOST_STAGES = 64  # each half as long as the one before
 
@@ -47,26 +47,19 @@ class ModernTCN(FeatureNetwork):
 
     Notes
     -----
-    Settings are from the public scripts for UEA: two stages of one block with 32 and 64 features and patches 8 / 4
-    (EthanolConcentration), kernels of 51 and 5 (UWaveGestureLibrary, SelfRegulationSCP2); dropout is that of SSS.
-    SSS ran another network under this name: one stage of 32 features, kernels of 9 and 5, feed-forward layers four
-    times as wide inside. The figure in the paper's table is of that one.
-
-    Where it departs from the authors' public code:
-
-    - Kernels are clipped to ``2 * n_places - 1``: what lies beyond would only ever see padding.
-    - The last patch begins at the last multiple of ``patch_stride``, so that every sample is seen; the public code
-      leaves out the end of a window whose length is no multiple.
-    - The patch embedding has no bias: the normalisation that follows it has its own.
-    - RevIN, which the public classifier builds but never calls, is not built.
+    Settings are from the public scripts for UEA: two stages of one block with 32 and 64 features and
+    patches 8 / 4 (EthanolConcentration), kernels of 51 and 5 (UWaveGestureLibrary, SelfRegulationSCP2); dropout is
+    that of SSS. SSS ran another network under this name, of which the figure in the paper's table is: one stage of
+    32 features, kernels of 9 and 5, feed-forward layers four times as wide inside. Where it departs from the
+    authors' code: kernels are clipped to ``2 * n_places - 1``, beyond which there is only padding; the last patch
+    begins at the last multiple of ``patch_stride``, so that every sample is seen; the patch embedding has no bias,
+    and RevIN, which the public classifier builds but never calls, is not built.
 
     Examples
     --------
     >>> network = ModernTCN(6, 1024, 3)
     >>> network.features(torch.zeros(2, 6, 1024)).shape  # 6 variates, 64 features, 128 places
     torch.Size([2, 49152])
-    >>> network(torch.zeros(2, 6, 1024)).shape
-    torch.Size([2, 3])
     """
 
     capturable = True  # no step waits for the device, so it can be replayed as a CUDA graph
@@ -88,7 +81,23 @@ class ModernTCN(FeatureNetwork):
         head_dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        _check(widths, n_blocks, patch_length, patch_stride, large_kernel, small_kernel, expansion)
+        if not 1 <= len(widths) <= MOST_STAGES:
+            raise ConfigError(
+                f"widths needs from 1 to {MOST_STAGES} numbers, one a stage; got {len(widths)}."
+            )
+        sizes = {"n_blocks": n_blocks, "patch_stride": patch_stride, "expansion": expansion}
+        check_at_least_1(widths=min(widths), **sizes)
+        check_at_most(widths=max(widths), patch_length=patch_length, large_kernel=large_kernel, **sizes)
+        if patch_length < patch_stride:
+            raise ConfigError(
+                f"patch_length must be at least patch_stride, or samples between patches are never seen; got "
+                f"patch_length={patch_length}, patch_stride={patch_stride}."
+            )
+        if not 1 <= small_kernel <= large_kernel or small_kernel % 2 == 0 or large_kernel % 2 == 0:
+            raise ConfigError(
+                "small_kernel and large_kernel must be odd, and the small one no larger than the large; got "
+                f"small_kernel={small_kernel}, large_kernel={large_kernel}."
+            )
         self.patch_length, self.patch_stride = patch_length, patch_stride
         n_places = -(-window_length // patch_stride)  # rounded up
         self.n_padded = (n_places - 1) * patch_stride + patch_length - window_length
@@ -136,11 +145,7 @@ class Halve(nn.Module):
 
 
 class TCNBlock(nn.Module):
-    """Along time, across features, across variates: ``(batch, n_variates, width, n_places)`` both ways.
-
-    Each of the three mixes one axis alone: a depthwise convolution every row along time, ConvFFN1 the features of a
-    variate, ConvFFN2 the variates of a feature.
-    """
+    """Mix along time, across features, across variates: ``(batch, n_variates, width, n_places)`` both ways."""
 
     def __init__(
         self, n_variates: int, width: int, large: int, small: int, expansion: int, dropout: float
@@ -161,10 +166,9 @@ class TCNBlock(nn.Module):
 
 
 class TwoKernels(nn.Module):
-    """A large and a small depthwise convolution side by side, one kernel at prediction.
+    """A large and a small depthwise convolution side by side, added up into one kernel at prediction.
 
-    The large kernel alone is hard to train; the small one keeps what is near in sight. Both are linear once their
-    normalisation is fixed, so at prediction they are added up into one (structural re-parameterisation).
+    Both are linear once their normalisation is fixed (structural re-parameterisation).
     """
 
     def __init__(self, n_rows: int, large: int, small: int) -> None:
@@ -231,36 +235,3 @@ def _normalised(convolution: nn.Conv1d, norm: nn.BatchNorm1d) -> tuple[Tensor, T
     assert variance is not None, "it keeps statistics"
     scale = norm.weight * torch.rsqrt(variance + norm.eps)
     return convolution.weight * scale[:, None, None], norm.bias - mean * scale
-
-
-def _check(
-    widths: Sequence[int],
-    n_blocks: int,
-    patch_length: int,
-    patch_stride: int,
-    large_kernel: int,
-    small_kernel: int,
-    expansion: int,
-) -> None:
-    """Refuse sizes that make no network."""
-    if not 1 <= len(widths) <= MOST_STAGES:
-        raise ConfigError(f"widths needs from 1 to {MOST_STAGES} numbers, one a stage; got {len(widths)}.")
-    if min(*widths, n_blocks, patch_stride, expansion) < 1:
-        raise ConfigError(
-            "widths, n_blocks, patch_stride and expansion must be at least 1; got "
-            f"widths={list(widths)}, n_blocks={n_blocks}, patch_stride={patch_stride}, expansion={expansion}."
-        )
-    check_at_most(
-        widths=max(widths), n_blocks=n_blocks, patch_length=patch_length, patch_stride=patch_stride,
-        large_kernel=large_kernel, expansion=expansion,
-    )  # fmt: skip
-    if patch_length < patch_stride:
-        raise ConfigError(
-            f"patch_length must be at least patch_stride, or samples between patches are never seen; got "
-            f"patch_length={patch_length}, patch_stride={patch_stride}."
-        )
-    if not 1 <= small_kernel <= large_kernel or small_kernel % 2 == 0 or large_kernel % 2 == 0:
-        raise ConfigError(
-            "small_kernel and large_kernel must be odd, and the small one no larger than the large; got "
-            f"small_kernel={small_kernel}, large_kernel={large_kernel}."
-        )

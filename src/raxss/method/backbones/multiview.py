@@ -6,8 +6,7 @@
         -> ppv: proportion of values above thresholds (MiniROCKET) -> one learned linear map
         -> features, side by side (batch, d) -> logits (batch, n_outputs)
 
-For datasets that are too small to learn every filter from: convolutions overfit to a hundred recordings, power in
-bands and PPV of fixed kernels hardly do. Next: ppv.py; ensemble.py averages several networks.
+For datasets that are too small to learn every filter from. Next: ppv.py; ensemble.py averages several networks.
 """
 
 from __future__ import annotations
@@ -18,12 +17,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from raxss._core.settings import at_least
 from raxss.errors import ConfigError, one_of
 from raxss.method.backbones.convnet import ROW_LENGTH, SteadyBatchNorm, convolutions, over_time
 from raxss.method.backbones.ppv import N_KERNELS, fitted_cuts, shares, spread_dilations
 from raxss.method.backbones.protocol import FeatureNetwork, register_backbone
 from raxss.method.backbones.revin import RevIN
-from raxss.method.backbones.sizes import check_allocation, check_at_most
+from raxss.method.backbones.sizes import check_allocation, check_at_least_1, check_at_most
 
 VIEWS = ("shapes", "rhythms", "ppv")
 _PPV = "textures"  # of its module, and so of its tensors in model folders: they keep their names
@@ -68,8 +68,6 @@ class MultiView(FeatureNetwork):
     >>> network = MultiView(1, 256, 3)
     >>> network.features(torch.zeros(2, 1, 256)).shape
     torch.Size([2, 512])
-    >>> network(torch.zeros(2, 1, 256)).shape
-    torch.Size([2, 3])
     """
 
     capturable = True  # no step waits for the device, so it can be replayed as a CUDA graph
@@ -92,11 +90,8 @@ class MultiView(FeatureNetwork):
         super().__init__()
         sizes = {"width": width, "n_dilations": n_dilations, "n_cuts": n_cuts, "d_ppv": d_ppv}
         check_at_most(derivatives=derivatives, **sizes)
-        if derivatives < 0 or min(sizes.values()) < 1:
-            raise ConfigError(
-                "width, n_dilations, n_cuts and d_ppv must be at least 1 and derivatives at least 0; got "
-                f"{', '.join(f'{name}={size}' for name, size in sizes.items())}, derivatives={derivatives}."
-            )
+        check_at_least_1(**sizes)
+        at_least("derivatives", derivatives, 0)
         wanted = [one_of("views", view, VIEWS) for view in ([views] if isinstance(views, str) else views)]
         self.derivatives = derivatives
         self.revin = RevIN(n_variates, affine=False) if revin else nn.Identity()  # thresholds are fixed
@@ -147,10 +142,7 @@ def with_derivatives(windows: Tensor, n_orders: int) -> Tensor:
 
 
 class Shapes(nn.Module):
-    """What convolutions find: ``(batch, n_channels, length)`` -> mean and maximum over time ``(batch, d)``.
-
-    As in `ConvNet`, a window of at most 16 samples is a row of features: every place of it is kept.
-    """
+    """As in `ConvNet`: ``(batch, n_channels, length)`` -> mean and maximum over time (or all places)."""
 
     def __init__(self, n_channels: int, length: int, width: int) -> None:
         super().__init__()

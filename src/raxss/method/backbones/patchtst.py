@@ -10,6 +10,8 @@ over memory, on a CPU and on a GPU.
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -18,7 +20,7 @@ from raxss.errors import ConfigError
 from raxss.method.backbones import patchtst_numba, patchtst_triton
 from raxss.method.backbones.protocol import FeatureNetwork, register_backbone
 from raxss.method.backbones.revin import RevIN
-from raxss.method.backbones.sizes import check_allocation, check_at_most
+from raxss.method.backbones.sizes import check_allocation, check_at_least_1, check_at_most
 
 MOST_AT_ONCE = 65_535  # sequences in one attention call; CUDA kernels take no more
 
@@ -51,8 +53,6 @@ class PatchTST(FeatureNetwork):
     >>> network = PatchTST(1, 1024, 1)
     >>> network.features(torch.zeros(2, 1, 1024)).shape  # 128 patches of 32 numbers
     torch.Size([2, 4096])
-    >>> network(torch.zeros(2, 1, 1024)).shape
-    torch.Size([2, 1])
     """
 
     capturable = True  # no step waits for the device, so it can be replayed as a CUDA graph
@@ -74,12 +74,10 @@ class PatchTST(FeatureNetwork):
         dropout: float = 0.3,
     ) -> None:
         super().__init__()
-        if min(patch_length, patch_stride, n_heads) < 1 or d_model % n_heads:
-            raise ConfigError(
-                "patch_length, patch_stride and n_heads must be at least 1 and n_heads must divide d_model; got "
-                f"patch_length={patch_length}, patch_stride={patch_stride}, n_heads={n_heads}, d_model={d_model}."
-            )
         lengths = {"patch_length": patch_length, "patch_stride": patch_stride}
+        check_at_least_1(**lengths, n_heads=n_heads)
+        if d_model % n_heads:
+            raise ConfigError(f"n_heads must divide d_model; got n_heads={n_heads}, d_model={d_model}.")
         check_at_most(**lengths, d_model=d_model, n_layers=n_layers, d_ff=d_ff)
         self.patch_length = patch_length
         self.patch_stride = patch_stride
@@ -105,6 +103,27 @@ class PatchTST(FeatureNetwork):
             if fused.suits(self, windows):
                 return fused.features(self, windows)
         return self.plain_features(windows)
+
+    def as_built(self, windows: Tensor) -> bool:
+        """Whether a fused path may stand in for the layers: windows and modules are of the kinds it knows.
+
+        No hooks or replaced layers that it would pass by, one mode and type for all, and windows of the length that
+        the network was built for (for others the plain layers raise).
+        """
+        n_patches = (windows.shape[-1] + self.n_padded - self.patch_length) // self.patch_stride + 1
+        modules = [self.projection, *self.encoder.modules()]
+        kinds = [nn.Linear, nn.Sequential, *LAYER_KINDS * len(self.encoder)]
+        numbers = [*self.parameters(), *(item for item in self.buffers() if item.is_floating_point())]
+        return (
+            windows.ndim == 3
+            and windows.numel() > 0
+            and n_patches == len(self.positions)
+            and len(self.encoder) > 0
+            and [type(module) for module in modules] == kinds
+            and not any(_hooked(module) or module.training != self.training for module in modules)
+            and all(item.dtype == torch.float32 and item.device == windows.device for item in numbers)
+            and all(cast(EncoderLayer, layer).as_built() for layer in self.encoder)
+        )
 
     def plain_features(self, windows: Tensor) -> Tensor:
         """The same, layer by layer: what the fused paths compute, and what runs where none of them suits."""
@@ -132,6 +151,18 @@ class EncoderLayer(nn.Module):
         )
         self.norm = nn.BatchNorm1d(d_model)
 
+    @property
+    def hidden_dropout(self) -> float:
+        """Share that is dropped inside the feed-forward layer."""
+        return cast(nn.Dropout, self.feed_forward[2]).p
+
+    def as_built(self) -> bool:
+        """Whether settings of its parts are those that a fused path knows."""
+        exact = cast(nn.GELU, self.feed_forward[1]).approximate == "none"
+        shares = self.attention_dropout, self.hidden_dropout
+        statistics = self.norm.affine and self.norm.track_running_stats
+        return exact and statistics and all(0 <= share < 1 for share in shares)
+
     def attend(self, tokens: Tensor) -> Tensor:
         """softmax(Q K^T / sqrt(d)) V, with ``n_heads`` of them side by side."""
         query, key, value = (
@@ -155,3 +186,13 @@ class EncoderLayer(nn.Module):
         """``(batch, n_tokens, d_model)`` -> the same."""
         attended = self.attend(tokens)
         return self.normalise(self.feed_forward(self.normalise(tokens + attended)) + attended)
+
+
+# Of the modules of an encoder layer, in the order of `nn.Module.modules`.
+LAYER_KINDS: list[type[nn.Module]] = [EncoderLayer, *[nn.Linear] * 4, nn.Sequential]
+LAYER_KINDS += [nn.Linear, nn.GELU, nn.Dropout, nn.Linear, nn.BatchNorm1d]
+
+
+def _hooked(module: nn.Module) -> bool:
+    forward = module._forward_hooks or module._forward_pre_hooks
+    return bool(forward or module._backward_hooks or module._backward_pre_hooks)

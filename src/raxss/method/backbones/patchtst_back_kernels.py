@@ -10,11 +10,15 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
+from numba import types
 
 from raxss._core.vector_code import (
+    FLOATS,
     LANES,
     Bits,
     Floats,
+    VectorEmitter,
     apart,
     compiled,
     every,
@@ -23,39 +27,40 @@ from raxss._core.vector_code import (
     inner,
     load,
     power_of_two,
+    primitive,
     splat,
     store,
     total,
     where_positive,
 )
-from raxss.method.backbones.patchtst_parts import (
+from raxss.method.backbones.patchtst_kernels import (
     CHUNK,
-    GROUP,
     HEAD,
     HIDDEN,
     Dropout,
     Layer,
     PatchLayout,
     add_8,
-    add_bias_gradient,
     add_product,
-    add_weight_gradient,
     bell_of,
     clear,
     dot_8,
     fill_bits,
     fill_patches,
     fill_rows,
+    fused_4,
     kept,
+    load_4,
     load_8,
     normal_below,
-    repeated,
     scale_rows,
     scratch,
     store_8,
     token_rows,
     zeros_4,
 )
+
+GROUP = 4  # windows whose products are summed before lanes are: gradients of weights
 
 
 class Norm(NamedTuple):
@@ -79,6 +84,103 @@ class LayerGradients(NamedTuple):
     first_bias: Floats
     second: Floats
     second_bias: Floats
+
+
+# Gradients of weights and biases
+
+
+@primitive
+def add_totals(typing: Any, array: Any, index: Any, step: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    """Add the sums over lanes of four times four vectors to a 4 x 4 block of a flat matrix, rows ``step`` apart."""
+
+    def emit(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+        do = FLOATS.emitter(context, builder)
+        vectors = [builder.extract_value(four, place) for four in values[3:] for place in range(4)]
+        block = LANES // 2
+        while block:  # halves of two vectors side by side, so that no lane is idle
+            half = len(vectors) // 2
+            vectors = [_folded(do, *pair, block) for pair in zip(vectors[:half], vectors[half:], strict=True)]
+            block //= 2
+        four = VectorEmitter(context, builder, do.element, 4)
+        for row in range(4):
+            lanes = [
+                (number % len(vectors)) * LANES + number // len(vectors)
+                for number in range(4 * row, 4 * row + 4)
+            ]
+            sums = do.shuffle(vectors[0], vectors[-1], lanes)
+            at = builder.add(values[1], builder.mul(values[2], ir.Constant(values[2].type, row)))
+            place = four.address(sig.args[0], values[0], at)
+            four.store(builder.fadd(four.load(place), sums), place)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.intp, a, b, c, d), emit
+
+
+def _folded(do: VectorEmitter, a: Any, b: Any, block: int) -> Any:
+    """Each run of 2 * block lanes of ``a`` summed to block lanes, the same of ``b`` behind it."""
+    runs = range(0, LANES, 2 * block)
+    low = [start + lane + source for start in runs for source in (0, LANES) for lane in range(block)]
+    high = [lane + block for lane in low]
+    return do.builder.fadd(do.shuffle(a, b, low), do.shuffle(a, b, high))
+
+
+@primitive
+def repeated(typing: Any, vector: Any, part: Any) -> Any:
+    """Each of the LANES / HEAD lanes of one eighth of a vector, HEAD times over."""
+    which = part.literal_value
+
+    def emit(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+        lanes = [which * (LANES // HEAD) + lane // HEAD for lane in range(LANES)]
+        return FLOATS.emitter(context, builder).shuffle(values[0], values[0], lanes)
+
+    return FLOATS(FLOATS, part), emit
+
+
+@inner
+def add_weight_gradient(
+    out: Floats,  # (n_out, n_in), rows step apart
+    step: int,
+    leaving: Floats,  # (n_windows, n_out * n_slots)
+    n_out: int,
+    entering: Floats,  # (n_windows, n_in * n_slots)
+    n_in: int,
+    n_slots: int,
+) -> None:
+    """out += the sum over windows and tokens of leaving x entering."""
+    apart()
+    for row in range(0, n_out, 4):
+        for column in range(0, n_in, 4):
+            a = zeros_4()
+            b = zeros_4()
+            c = zeros_4()
+            d = zeros_4()
+            for window in range(len(leaving)):
+                gradient = leaving[window]
+                tokens = entering[window]
+                for slot in range(0, n_slots, LANES):
+                    x = load_4(tokens, column * n_slots + slot, n_slots)
+                    g = load_4(gradient, row * n_slots + slot, n_slots)
+                    a = fused_4(g[0], x, a)
+                    b = fused_4(g[1], x, b)
+                    c = fused_4(g[2], x, c)
+                    d = fused_4(g[3], x, d)
+            add_totals(out, row * step + column, step, a, b, c, d)
+
+
+@inner
+def add_bias_gradient(
+    out: Floats,  # (n_out,)
+    leaving: Floats,  # (n_out, n_slots)
+    n_out: int,
+    n_slots: int,
+) -> None:
+    """out += the sum over tokens of leaving."""
+    apart()
+    for row in range(n_out):
+        summed = every(np.float32(0.0))
+        for slot in range(0, n_slots, LANES):
+            summed = summed + load(leaving, row * n_slots + slot)
+        out[row] += total(summed)
 
 
 @inner

@@ -2,12 +2,10 @@
 
     windows (batch, n_variates, length) -> features (batch, n_variates * n_patches * d_model)
 
-Compiled loops take the windows chunk by chunk, on as many threads as torch uses; a stage ends where batch
-normalisation needs the moments of the whole batch. The backward pass computes scores, activations and dropout
-masks again instead of keeping them. Sums over windows are taken per chunk and added in the order of the chunks,
-so results do not depend on the number of threads.
-
-Next: patchtst_kernels.py and patchtst_back_kernels.py have the loops.
+The loops (patchtst_kernels.py, patchtst_back_kernels.py) take the windows chunk by chunk, on as many threads as
+torch uses; a stage ends where batch normalisation needs the moments of the whole batch. The backward pass computes
+scores, activations and dropout masks again instead of keeping them. Sums over windows are taken per chunk and
+added in the order of the chunks, so results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from raxss._core.threads import each_on_threads
 from raxss.method.backbones import patchtst_back_kernels as back
 from raxss.method.backbones import patchtst_kernels as kernels
-from raxss.method.backbones.patchtst_parts import (
+from raxss.method.backbones.patchtst_kernels import (
     CHUNK,
     COLUMNS,
     HEAD,
@@ -49,17 +47,14 @@ N_ARRAYS = 5  # at the end of a `Layer`: those with a row per window
 def suits(network: PatchTST, windows: Tensor) -> bool:
     """Whether `features` gives what the plain layers would give for these windows.
 
-    float32 on the CPU, heads of eight numbers, and sizes that fill whole vectors; no hooks or replaced layers
-    that the compiled loops would pass by, nor transforms of torch that look inside. Second derivatives are an
-    error of torch's.
+    float32 on the CPU, heads of eight numbers, and sizes that fill whole vectors; no transforms of torch that look
+    inside. Second derivatives are an error of torch's.
     """
     return (
         windows.device.type == "cpu"
         and windows.dtype == torch.float32
-        and windows.ndim == 3
-        and windows.numel() > 0
         and not _transformed(windows)
-        and _plain_modules(network)
+        and network.as_built(windows)
         and _sizes_fit(network, windows)
     )
 
@@ -76,48 +71,12 @@ def _transformed(windows: Tensor) -> bool:
     )
 
 
-def _plain_modules(network: PatchTST) -> bool:
-    from raxss.method.backbones.patchtst import EncoderLayer
-
-    skipped = [network.projection, *network.encoder.modules()]
-    if any(_hooked(module) or module.training != network.training for module in skipped):
-        return False
-    if type(network.projection) is not nn.Linear or any(
-        type(item) is not EncoderLayer for item in network.encoder
-    ):
-        return False
-    for layer in _layers(network):
-        attention = (layer.query, layer.key, layer.value, layer.mix)
-        if any(type(item) is not nn.Linear for item in attention) or type(layer.norm) is not nn.BatchNorm1d:
-            return False
-        if [type(item) for item in layer.feed_forward] != [nn.Linear, nn.GELU, nn.Dropout, nn.Linear]:
-            return False
-        if cast(nn.GELU, layer.feed_forward[1]).approximate != "none":
-            return False
-        if not (layer.norm.affine and layer.norm.track_running_stats):
-            return False
-    numbers = (*network.parameters(), *(buffer for buffer in network.buffers() if buffer.is_floating_point()))
-    return all(number.dtype == torch.float32 and number.device.type == "cpu" for number in numbers)
-
-
-def _hooked(module: nn.Module) -> bool:
-    forward = module._forward_hooks or module._forward_pre_hooks
-    return bool(forward or module._backward_hooks or module._backward_pre_hooks)
-
-
 def _sizes_fit(network: PatchTST, windows: Tensor) -> bool:
     n_tokens, width = network.positions.shape
-    n_samples = windows.shape[-1] + network.n_padded
-    if (n_samples - network.patch_length) // network.patch_stride + 1 != n_tokens or not len(network.encoder):
-        return False  # the plain layers raise
     if width % COLUMNS or network.patch_length % 4 or (network.training and len(windows) * n_tokens < 2):
         return False
     return all(
-        layer.n_heads * HEAD == width
-        and len(_linears(layer)[4].bias) % 4 == 0
-        and 0 <= layer.attention_dropout < 1
-        and 0 <= _hidden_dropout(layer) < 1
-        for layer in _layers(network)
+        layer.n_heads * HEAD == width and len(_linears(layer)[4].bias) % 4 == 0 for layer in _layers(network)
     )
 
 
@@ -150,10 +109,6 @@ def _layers(network: PatchTST) -> list[EncoderLayer]:
 def _linears(layer: EncoderLayer) -> list[nn.Linear]:
     feed_forward = (layer.feed_forward[0], layer.feed_forward[3])
     return cast(list[nn.Linear], [layer.query, layer.key, layer.value, layer.mix, *feed_forward])
-
-
-def _hidden_dropout(layer: EncoderLayer) -> float:
-    return cast(nn.Dropout, layer.feed_forward[2]).p
 
 
 def _numpy(tensor: Tensor) -> Floats:
@@ -229,7 +184,7 @@ def _plan(network: PatchTST, seed: int) -> _Plan:
     for index, layer in enumerate(_layers(network)):
         stream = index * (layer.n_heads + 1)
         on_attention = _dropout(on * layer.attention_dropout, seed, stream)
-        on_hidden = _dropout(on * _hidden_dropout(layer), seed, stream + layer.n_heads)
+        on_hidden = _dropout(on * layer.hidden_dropout, seed, stream + layer.n_heads)
         layers.append((_layer_weights(layer), on_attention, on_hidden))
     return _Plan(layout, _flat(_numpy(network.projection.weight)), _flat(start), layers)
 

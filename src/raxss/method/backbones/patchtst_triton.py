@@ -4,12 +4,8 @@
 
 The same numbers as `PatchTST.features` under bf16 autocast, to the rounding of bf16: matrix products of bf16 with
 sums in float32, tokens in bf16 between kernels, statistics, softmax and weights in float32. Dropout masks are drawn
-again in the backward pass from one seed per call, which torch's generator of the device draws.
-
-What it takes: d_model 32 with 4 heads and d_ff 128, at most 128 patches of up to 64 samples, windows of up to
-16,384 samples; an NVIDIA GPU from Ampere on, Triton, and bf16 autocast. All else runs as plain layers.
-
-Next: patchtst_triton_kernels.py holds the kernels.
+again in the backward pass from one seed per call. What it takes: the sizes below, an NVIDIA GPU from Ampere on,
+Triton, and bf16 autocast. All else runs as plain layers. Next: patchtst_triton_kernels.py holds the kernels.
 """
 
 from __future__ import annotations
@@ -77,37 +73,20 @@ def has_sizes(network: PatchTST, windows: Tensor) -> bool:
     """Whether the layers are of the sizes and in the state that the kernels know."""
     return (
         windows.is_floating_point()
-        and windows.ndim == 3
-        and windows.numel() > 0
+        and network.as_built(windows)
         and windows.shape[-1] <= LONGEST_WINDOW
         and network.patch_length <= LONGEST_PATCH
         and len(network.positions) <= MOST_PATCHES
         and network.positions.shape[1] == D_MODEL
-        and (windows.shape[-1] + network.n_padded - network.patch_length) // network.patch_stride + 1
-        == len(network.positions)
         and type(network.revin) in (RevIN, nn.Identity)
-        and all(
-            parameter.dtype == torch.float32 and parameter.device == windows.device
-            for parameter in network.parameters()
-        )
-        and all(module.training == network.training for module in network.modules())
-        and len(network.encoder) > 0
         and all(layer_fits(layer) for layer in network.encoder)
     )
 
 
 def layer_fits(layer: Any) -> bool:
-    """Whether one layer of the encoder is as the kernels know it."""
-    first, _, dropout, _ = layer.feed_forward
-    return (
-        layer.n_heads == N_HEADS
-        and first.out_features == D_FF
-        and layer.attention_dropout < 1
-        and dropout.p < 1
-        and layer.norm.affine
-        and layer.norm.track_running_stats
-        and layer.norm.momentum is not None
-    )
+    """Whether one layer of the encoder is of the sizes that the kernels know."""
+    n_hidden = layer.feed_forward[0].out_features
+    return layer.n_heads == N_HEADS and n_hidden == D_FF and layer.norm.momentum is not None
 
 
 @cache
@@ -214,17 +193,15 @@ class FusedPass:
         """Room for sums and statistics, in float32."""
         return torch.empty(shape, device=self.windows.device, dtype=torch.float32)
 
-    def n_programs(self, name: str, n_pieces: int) -> int:
-        """As many as the device holds, none without work."""
+    def n_programs(self, name: str, n_pieces: int | None = None) -> int:
+        """As many as the device holds, none without work: by default tiles of tokens."""
+        if n_pieces is None:
+            n_pieces = -(-self.n_rows // LAUNCHES[name].rows)
         return min(n_pieces, LAUNCHES[name].programs * self.n_processors)
 
     def n_by_head(self, name: str) -> int:
         """A program stays with one head, so that it reads weights once."""
         return N_HEADS * min(self.n_series, -(-LAUNCHES[name].programs * self.n_processors // N_HEADS))
-
-    def n_tiles(self, name: str) -> int:
-        """Into how many tiles a kernel cuts the tokens."""
-        return -(-self.n_rows // LAUNCHES[name].rows)
 
     def dropout(self, probability: float) -> dict[str, Any]:
         """The bits below which a number is dropped (16 a decision: exact to 1e-5), and what keeps the mean."""
@@ -234,19 +211,15 @@ class FusedPass:
         signed = limit - 2**32 if limit >= 2**31 else limit  # as Triton takes 32 bits
         return {"limit": signed, "drop_gain": 1 / (1 - probability), "DROP": True}
 
-    def common(self, name: str) -> dict[str, Any]:
-        """Launch options of a kernel."""
+    def launch(self, name: str, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
+        """Start a kernel with its options, and its number of rows where it takes tiles."""
         launch = LAUNCHES[name]
-        return {
-            "num_warps": launch.warps,
-            "num_stages": launch.stages,
-            "maxnreg": launch.registers,
-            "TYPE": self.type,
-        }
-
-    def shapes(self, name: str) -> dict[str, Any]:
-        """Sizes of the windows, for attention."""
-        return {"BLOCK": self.block, "QUERIES": LAUNCHES[name].rows, "FULL": self.block == self.n_tokens}
+        if launch.rows:
+            constants["ROWS"] = launch.rows
+        getattr(self.kernels, name)[grid](
+            *arguments, **constants, TYPE=self.type, num_warps=launch.warps, num_stages=launch.stages,
+            maxnreg=launch.registers,
+        )  # fmt: skip
 
     def projections(self, layer: Any) -> tuple[Tensor, ...]:
         """Weight and bias of query, key and value."""
@@ -260,11 +233,8 @@ class FusedPass:
         sums, affine = self.embed(), self.identity
         for number, layer in enumerate(self.network.encoder):
             sums, affine = self.layer(number, layer, sums, affine)
-        features = self.tokens()
-        rows = LAUNCHES["normalise"].rows
-        self.kernels.normalise[(-(-self.n_rows // rows),)](
-            sums, affine[0], affine[1], features, self.n_rows, ROWS=rows, **self.common("normalise")
-        )
+        features, n_tiles = self.tokens(), -(-self.n_rows // LAUNCHES["normalise"].rows)
+        self.launch("normalise", (n_tiles,), sums, affine[0], affine[1], features, self.n_rows)
         self.last = sums
         return features
 
@@ -277,43 +247,43 @@ class FusedPass:
         item, nought = self.identity.new_ones(self.n_variates), self.identity.new_zeros(self.n_variates)
         self.gain = network.revin.gain.detach() if affine else item
         self.offset = network.revin.offset.detach() if affine else nought
-        self.kernels.embed[(self.n_programs("embed", self.n_series),)](
-            self.windows, self.level, self.gain, self.offset, network.projection.weight, network.projection.bias,
-            network.positions, tokens, self.n_series, self.n_variates, self.n_tokens, self.length,
-            network.patch_stride, network.revin.eps if revin else 0.0, BLOCK=self.block,
+        self.launch(
+            "embed", (self.n_programs("embed", self.n_series),), self.windows, self.level, self.gain,
+            self.offset, network.projection.weight, network.projection.bias, network.positions, tokens,
+            self.n_series, self.n_variates, self.n_tokens, self.length, network.patch_stride,
+            network.revin.eps if revin else 0.0, BLOCK=self.block,
             LENGTH=self.triton.next_power_of_2(self.length), TAPS=self.taps, PATCH=network.patch_length,
-            REVIN=revin, **self.common("embed"),
+            REVIN=revin,
         )  # fmt: skip
         return tokens
 
     def layer(self, number: int, layer: Any, sums: Tensor, affine: Tensor) -> tuple[Tensor, Tensor]:
         """Both sums of one layer; the second one with the scale and shift that normalise it."""
-        kernels, train = self.kernels, self.train
+        train, fast = self.train, self.on_gpu
         attended, heads = self.tokens(), self.tokens()
         sizes = self.numbers(self.n_series * N_HEADS if train else 1, self.n_tokens)
-        fast = self.on_gpu
-        kernels.attend[(self.n_by_head("attend"),)](
-            sums, affine[0], affine[1], *self.projections(layer), self.seed, heads, sizes,
-            self.n_series, self.n_tokens, **self.dropout(layer.attention_dropout), STREAM=2 * number, TRAIN=train,
-            FAST=fast, **self.shapes("attend"), **self.common("attend"),
+        self.launch(
+            "attend", (self.n_by_head("attend"),), sums, affine[0], affine[1], *self.projections(layer),
+            self.seed, heads, sizes, self.n_series, self.n_tokens, **self.dropout(layer.attention_dropout),
+            STREAM=2 * number, TRAIN=train, FAST=fast, BLOCK=self.block, FULL=self.block == self.n_tokens,
         )  # fmt: skip
-        n_programs = self.n_programs("mix", self.n_tiles("mix"))
+        n_programs = self.n_programs("mix")
         partials = self.numbers(n_programs, 3, D_MODEL)
-        kernels.mix[(n_programs,)](
-            sums, affine[0], affine[1], heads, layer.mix.weight, layer.mix.bias, attended, partials, self.n_rows,
-            TRAIN=train, ROWS=LAUNCHES["mix"].rows, **self.common("mix"),
+        self.launch(
+            "mix", (n_programs,), sums, affine[0], affine[1], heads, layer.mix.weight, layer.mix.bias, attended,
+            partials, self.n_rows, TRAIN=train,
         )  # fmt: skip
         first = self.settled(layer.norm, partials)
         out = self.tokens()
         normal_sums = self.tokens() if train else out
-        n_programs = self.n_programs("transform", self.n_tiles("transform"))
+        n_programs = self.n_programs("transform")
         partials = self.numbers(n_programs, 3, D_MODEL)
         inner, _, dropout, outer = layer.feed_forward
-        kernels.transform[(n_programs,)](
-            sums, affine[0], affine[1], attended, layer.norm.weight, layer.norm.bias, first[2], first[3],
-            inner.weight, inner.bias, outer.weight, outer.bias, self.seed, normal_sums, out, partials,
-            self.n_rows, **self.dropout(dropout.p), STREAM=2 * number + 1,
-            TRAIN=train, FAST=fast, ROWS=LAUNCHES["transform"].rows, **self.common("transform"),
+        self.launch(
+            "transform", (n_programs,), sums, affine[0], affine[1], attended, layer.norm.weight,
+            layer.norm.bias, first[2], first[3], inner.weight, inner.bias, outer.weight, outer.bias, self.seed,
+            normal_sums, out, partials, self.n_rows, **self.dropout(dropout.p), STREAM=2 * number + 1,
+            TRAIN=train, FAST=fast,
         )  # fmt: skip
         second = self.settled(layer.norm, partials)
         if train:
@@ -344,7 +314,7 @@ class FusedPass:
     def backward(self, given: Tensor) -> dict[str, Tensor]:
         """The gradient of every parameter, by name."""
         gradients: dict[str, Tensor] = {}
-        n_programs = self.n_programs("normalise_backward", self.n_tiles("normalise_backward"))
+        n_programs = self.n_programs("normalise_backward")
         partials = self.numbers(n_programs, 2, D_MODEL)
         second = self.kept[-1]["second"]
         self.kernels.normalise_backward[(n_programs,)](
@@ -361,7 +331,7 @@ class FusedPass:
         self, number: int, given: Tensor, partials: Tensor, gradients: dict[str, Tensor]
     ) -> tuple[Tensor, Tensor]:
         """Gradient of the layer's output, and its sums -> the same of the layer below."""
-        kernels, kept, layer = self.kernels, self.kept[number], self.network.encoder[number]
+        kept, layer = self.kept[number], self.network.encoder[number]
         name = f"encoder.{number}."
         inner, _, dropout, outer = layer.feed_forward
         sums, affine, normal_sums = kept["sums"], kept["affine"], kept["normal_sums"]
@@ -370,13 +340,12 @@ class FusedPass:
         c = self.settled_backward(partials, kept["second"], d_norm, first=True)
 
         d_sums, d_normal = self.tokens(), self.tokens(2)
-        n_programs = self.n_programs("transform_backward", self.n_tiles("transform_backward"))
+        n_programs = self.n_programs("transform_backward")
         pieces = self.numbers(n_programs, 2 * D_FF * D_MODEL + D_FF)
-        kernels.transform_backward[(n_programs, 2)](
-            normal_sums, layer.norm.weight, layer.norm.bias, kept["out"], given, c[0], c[1], c[2],
-            inner.weight, inner.bias, outer.weight, self.seed, d_sums, d_normal, pieces,
-            self.n_rows, **self.dropout(dropout.p), STREAM=2 * number + 1, FAST=self.on_gpu,
-            ROWS=LAUNCHES["transform_backward"].rows, **self.common("transform_backward"),
+        self.launch(
+            "transform_backward", (n_programs, 2), normal_sums, layer.norm.weight, layer.norm.bias, kept["out"],
+            given, *c, inner.weight, inner.bias, outer.weight, self.seed, d_sums, d_normal, pieces, self.n_rows,
+            **self.dropout(dropout.p), STREAM=2 * number + 1, FAST=self.on_gpu,
         )  # fmt: skip
         square = D_FF * D_MODEL
         product, d_outer, d_bias = pieces.sum(0).split([square, square, D_FF])
@@ -389,33 +358,31 @@ class FusedPass:
         c = self.settled_backward(partials, kept["first"], d_norm, first=False)
 
         d_heads = self.tokens()
-        n_programs = self.n_programs("mix_backward", self.n_tiles("mix_backward"))
+        n_programs = self.n_programs("mix_backward")
         pieces = self.numbers(n_programs, D_MODEL, D_MODEL)
-        kernels.mix_backward[(n_programs,)](
-            normal_sums, d_sums, d_normal, c[0], c[1], c[2], kept["heads"], layer.mix.weight, d_heads,
-            pieces, self.n_rows, ROWS=LAUNCHES["mix_backward"].rows,
-            **self.common("mix_backward"),
+        self.launch(
+            "mix_backward", (n_programs,), normal_sums, d_sums, d_normal, *c, kept["heads"], layer.mix.weight,
+            d_heads, pieces, self.n_rows,
         )  # fmt: skip
         gradients[name + "mix.weight"] = pieces.sum(0)
 
         # d_sums was read for the last time above
         d_query, d_key, d_value = d_sums, self.tokens(), self.tokens()
-        kernels.attend_backward[(self.n_by_head("attend_backward"),)](
-            sums, affine[0], affine[1], *self.projections(layer), self.seed, kept["heads"], kept["sizes"], d_heads,
-            d_query, d_key, d_value, self.n_series, self.n_tokens, **self.dropout(layer.attention_dropout),
-            STREAM=2 * number, FAST=self.on_gpu, **self.shapes("attend_backward"),
-            **self.common("attend_backward"),
+        self.launch(
+            "attend_backward", (self.n_by_head("attend_backward"),), sums, affine[0], affine[1],
+            *self.projections(layer), self.seed, kept["heads"], kept["sizes"], d_heads, d_query, d_key, d_value,
+            self.n_series, self.n_tokens, **self.dropout(layer.attention_dropout), STREAM=2 * number,
+            FAST=self.on_gpu, BLOCK=self.block, FULL=self.block == self.n_tokens,
         )  # fmt: skip
 
         d_tokens = d_heads
-        n_programs = self.n_programs("project_backward", self.n_tiles("project_backward"))
+        n_programs = self.n_programs("project_backward")
         pieces = self.numbers(n_programs, 3 * D_MODEL * D_MODEL + 3 * D_MODEL)
         below = self.kept[number - 1]["second"] if number > 0 else kept["first"]
-        kernels.project_backward[(n_programs,)](
-            sums, affine[0], affine[1], normal_sums, d_normal, c[0], c[1], c[2], d_query, d_key, d_value,
-            layer.query.weight, layer.key.weight, layer.value.weight, d_tokens, below[2], below[3], pieces,
-            self.n_rows, ROWS=LAUNCHES["project_backward"].rows, LOWER=number > 0,
-            **self.common("project_backward"),
+        self.launch(
+            "project_backward", (n_programs,), sums, affine[0], affine[1], normal_sums, d_normal, *c, d_query,
+            d_key, d_value, layer.query.weight, layer.key.weight, layer.value.weight, d_tokens, below[2],
+            below[3], pieces, self.n_rows, LOWER=number > 0,
         )  # fmt: skip
         square = D_MODEL * D_MODEL
         *weights, d_bq, d_bv, low = pieces.sum(0).split([square] * 3 + [D_MODEL] * 3)
@@ -445,10 +412,10 @@ class FusedPass:
         n_programs = self.n_programs("embed_backward", self.n_windows)
         pieces = self.numbers(self.n_variates, n_programs, D_MODEL, self.taps)
         places = self.numbers(self.n_variates, n_programs, self.n_tokens, D_MODEL)
-        self.kernels.embed_backward[(n_programs, self.n_variates)](
-            self.windows, self.level, d_tokens, pieces, places, self.n_windows, self.n_variates, self.n_tokens,
-            self.length, network.patch_stride, BLOCK=self.block, TAPS=self.taps, PATCH=network.patch_length,
-            REVIN=isinstance(network.revin, RevIN), **self.common("embed_backward"),
+        self.launch(
+            "embed_backward", (n_programs, self.n_variates), self.windows, self.level, d_tokens, pieces, places,
+            self.n_windows, self.n_variates, self.n_tokens, self.length, network.patch_stride, BLOCK=self.block,
+            TAPS=self.taps, PATCH=network.patch_length, REVIN=isinstance(network.revin, RevIN),
         )  # fmt: skip
         # (variates, 32, taps): d_tokens.T @ normalised patches
         product = pieces.sum(1)[..., : network.patch_length]

@@ -9,14 +9,11 @@
     settle*              partial sums of all programs -> what batch normalisation needs, in a fixed order
 
 Tokens lie in memory as ``(n_series * n_tokens, 32)``. Every program takes tiles or windows in turn and keeps its
-own partial sums, so the same seed gives the same bits on the same device. Scores never leave the registers; heads
-of 8 numbers are padded with zeros to the 16 that the matrix units need.
-
-Every product here is of a shape that Triton gives to the plain matrix instructions: two warps, or fewer than 64
-rows. Hopper's wide ones, on operands as slim as ours, gave wrong sums and illegal reads of shared memory in Triton
-3.6 (as in issue 11366 of triton-lang/triton, seen with 3.7), and gain little on matrices this small.
-
-Next: patchtst_triton_parts.py has what they share; patchtst_triton.py launches them.
+own partial sums, so the same seed gives the same bits on the same device. Heads of 8 numbers are padded with zeros
+to the 16 that the matrix units need. Every product is of a shape that Triton gives to the plain matrix
+instructions (two warps, or fewer than 64 rows): Hopper's wide ones, on operands as slim as ours, gave wrong sums
+and illegal reads of shared memory in Triton 3.6 (as in issue 11366 of triton-lang/triton). Next:
+patchtst_triton.py launches them.
 """
 # mypy: ignore-errors
 # (the language below is Triton's, which only looks like Python)
@@ -126,7 +123,7 @@ def embed_backward(
 def attend(
     sums, scale, shift, wq, bq, wk, bk, wv, bv, seed, heads, sizes,
     n_series, n_tokens, limit, drop_gain,
-    TYPE: tl.constexpr, BLOCK: tl.constexpr, QUERIES: tl.constexpr, FULL: tl.constexpr, STREAM: tl.constexpr,
+    TYPE: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, FULL: tl.constexpr, STREAM: tl.constexpr,
     DROP: tl.constexpr, TRAIN: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """x = scale * sums + shift -> softmax(Q K^T / sqrt(8)) V of one head, and log2 of the softmax's sums."""
@@ -147,8 +144,8 @@ def attend(
         v_near = (tl.dot(x_near, to_value, input_precision="ieee") + value_bias).to(TYPE)
         v_far = (tl.dot(x_far, to_value, input_precision="ieee") + value_bias).to(TYPE)
         key = part_key(stream, tl.cast(series, tl.int32) * N_HEADS + head)
-        for part in range(BLOCK // QUERIES):
-            rows = part * QUERIES + tl.arange(0, QUERIES)
+        for part in range(BLOCK // ROWS):
+            rows = part * ROWS + tl.arange(0, ROWS)
             valid = rows < n_tokens
             x = (tile(sums + here, rows, valid) * a + b).to(TYPE)
             q = tl.dot(x, to_query, input_precision="ieee") + query_bias
@@ -225,7 +222,7 @@ def attend_backward(
     sums, scale, shift, wq, bq, wk, bk, wv, bv, seed, heads, sizes, d_heads,
     d_query, d_key, d_value,
     n_series, n_tokens, limit, drop_gain,
-    TYPE: tl.constexpr, BLOCK: tl.constexpr, QUERIES: tl.constexpr, FULL: tl.constexpr, STREAM: tl.constexpr,
+    TYPE: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, FULL: tl.constexpr, STREAM: tl.constexpr,
     DROP: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """Gradients of queries, keys and values of one head from those of its output.
@@ -256,8 +253,8 @@ def attend_backward(
         dk_near, dk_far = tl.zeros((HALF, HEAD), tl.float32), tl.zeros((HALF, HEAD), tl.float32)
         dv_near, dv_far = tl.zeros((HALF, HEAD), tl.float32), tl.zeros((HALF, HEAD), tl.float32)
         key = part_key(stream, tl.cast(series, tl.int32) * N_HEADS + head)
-        for part in range(BLOCK // QUERIES):
-            rows = part * QUERIES + tl.arange(0, QUERIES)
+        for part in range(BLOCK // ROWS):
+            rows = part * ROWS + tl.arange(0, ROWS)
             valid = rows < n_tokens
             x = (tile(sums + here, rows, valid) * a + b).to(TYPE)
             q = tl.dot(x, to_query, input_precision="ieee") + query_bias
@@ -272,7 +269,7 @@ def attend_backward(
             size = tl.load(place, mask=valid, other=1e30)[None, :]
             if DROP:
                 bits = words(row_key(key, rows)[None, :], column_key(key, half)[:, None])
-            dq = tl.zeros((QUERIES, HEAD), tl.float32)
+            dq = tl.zeros((ROWS, HEAD), tl.float32)
             for side in tl.static_range(2):
                 k, v, k_slim = (k_near, v_near, slim_near) if side == 0 else (k_far, v_far, slim_far)
                 p = power_of_2(tl.dot(k, tl.trans(q), input_precision="ieee") - size, FAST)
@@ -503,16 +500,8 @@ def settle(
 
 @triton.jit
 def settle_backward(
-    partials,
-    settled,
-    coefficients,
-    d_weight,
-    d_bias,
-    n_partials,
-    n_rows,
-    FIRST: tl.constexpr,
-    CHUNK: tl.constexpr,
-):
+    partials, settled, coefficients, d_weight, d_bias, n_partials, n_rows, FIRST: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
     """Partial sums of dy and dy * z -> c0, c1, c2 with d_input = c0 dy + c1 t + c2; gradients of weight and bias.
 
     t is the second sum as it is, and the first one normalised: so are they kept.

@@ -5,7 +5,7 @@
 The 84 kernels have nine taps, three of them 2 and six -1, so they see shape and not level. A group is a row of x
 and a distance between taps. Nothing here is learned: `fitted_cuts` takes thresholds from some training windows,
 and what is made of the shares is the network's part. `plain_shares` is the definition; `shares` takes a faster way
-to the same numbers: compiled loops on a CPU (ppv_loops.py), a kernel of our own on a GPU (ppv.cu).
+to the same numbers: compiled loops on a CPU, a kernel of our own on a GPU (ppv.cu).
 
 After Dempster, Schmidt and Webb, "MiniRocket", KDD 2021. Next: multiview.py is what it is for.
 """
@@ -22,13 +22,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from raxss._core.threads import run_on_threads
-from raxss.method.backbones.ppv_loops import shares_of_windows
+from raxss._core.threads import compiled, run_on_threads
 
 logger = logging.getLogger("raxss")
+
+Floats = NDArray[np.float32]
 
 N_TAPS = 9
 TRIOS = tuple(combinations(range(N_TAPS), 3))  # which taps of a kernel are 2
@@ -136,11 +138,72 @@ def _on_threads(x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Ten
 
     def work() -> Iterator[None]:
         for k in pending:
-            shares_of_windows(values[k : k + n], groups, steps, levels, found[k : k + n])
+            _shares_of_windows(values[k : k + n], groups, steps, levels, found[k : k + n])
             yield
 
     run_on_threads(work, n_tasks=-(-len(x) // n))
     return torch.from_numpy(found)
+
+
+@compiled
+def _shares_of_windows(
+    x: Floats,  # (n_windows, n_rows, length)
+    rows: NDArray[np.int32],  # (n_groups,)
+    dilations: NDArray[np.int32],  # (n_groups,)
+    cuts: Floats,  # (n_groups, 84, n_cuts)
+    shares: Floats,  # (n_windows, n_groups, 84, n_cuts) out
+) -> None:
+    """`plain_shares`, with the same sums in the same order.
+
+    A window stays in the nearest cache while every kernel passes over it, and the output of a kernel is never
+    stored: it is compared with four thresholds as it comes.
+    """
+    length = x.shape[2]
+    margin = 4 * dilations.max()
+    padded = np.zeros(length + 2 * margin, np.float32)
+    everything, two = np.empty(length, np.float32), np.empty(length, np.float32)
+    for window in range(len(x)):
+        for group in range(len(rows)):
+            reach = dilations[group]
+            begin = margin - 4 * reach
+            padded[margin : margin + length] = x[window, rows[group]]
+            everything[:] = 0
+            for tap in range(9):
+                near = padded[begin + tap * reach : begin + tap * reach + length]
+                for t in range(length):
+                    everything[t] += near[t]
+            kernel = 0
+            for a in range(9):
+                first = padded[begin + a * reach : begin + a * reach + length]
+                for b in range(a + 1, 9):
+                    second = padded[begin + b * reach : begin + b * reach + length]
+                    for t in range(length):
+                        two[t] = first[t] + second[t]
+                    for c in range(b + 1, 9):
+                        third = padded[begin + c * reach : begin + c * reach + length]
+                        _count(two, third, everything, cuts[group, kernel], shares[window, group, kernel])
+                        kernel += 1
+
+
+@compiled
+def _count(two: Floats, third: Floats, everything: Floats, cuts: Floats, shares: Floats) -> None:
+    """Shares ``(n_cuts,)`` of one kernel; where no four thresholds are left, the last stands in for the others."""
+    length, last = len(two), len(cuts) - 1
+    for at in range(0, len(cuts), 4):
+        i, j, k = min(at + 1, last), min(at + 2, last), min(at + 3, last)
+        p, q, r, s = cuts[at], cuts[i], cuts[j], cuts[k]
+        above_p = above_q = above_r = above_s = np.int32(0)
+        for t in range(length):
+            output = np.float32(3) * (two[t] + third[t]) - everything[t]
+            # 32 bits throughout, or half as many fit into a register
+            above_p = np.int32(above_p + np.int32(output > p))
+            above_q = np.int32(above_q + np.int32(output > q))
+            above_r = np.int32(above_r + np.int32(output > r))
+            above_s = np.int32(above_s + np.int32(output > s))
+        shares[k] = np.float32(above_s) / np.float32(length)
+        shares[j] = np.float32(above_r) / np.float32(length)
+        shares[i] = np.float32(above_q) / np.float32(length)
+        shares[at] = np.float32(above_p) / np.float32(length)
 
 
 def _on_gpu(kernel: Any, x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Tensor:  # GPU only

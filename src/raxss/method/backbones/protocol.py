@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -29,30 +29,10 @@ from raxss.method.backbones.sizes import at_most_parameters, built_for_weights, 
 N_PROBES = 2  # windows in the batch that a new network is tried on
 
 
-class Backbone(Protocol):
-    """Any torch module with this call; the module's docstring has what it may have besides."""
-
-    def __call__(self, windows: Tensor) -> Tensor:
-        """``(batch, n_variates, length)`` -> ``(batch, n_outputs)``."""
-        ...
-
-
 class FeatureNetwork(nn.Module):
     """A network whose logits are a linear function of its features.
 
     A subclass has ``features(windows) -> (batch, d)`` and the layers ``dropout`` and ``head``, in this order.
-
-    Examples
-    --------
-    >>> class Last(FeatureNetwork):
-    ...     def __init__(self, n_variates, window_length, n_outputs, *, dropout=0.1):
-    ...         super().__init__()
-    ...         self.dropout, self.head = nn.Dropout(dropout), nn.Linear(n_variates, n_outputs)
-    ...
-    ...     def features(self, windows):
-    ...         return windows[:, :, -1]
-    >>> Last(2, 9, 3)(torch.zeros(5, 2, 9)).shape
-    torch.Size([5, 3])
     """
 
     dropout: nn.Module
@@ -118,6 +98,7 @@ def build_backbone(
     window_length: int,
     n_outputs: int,
     options: Mapping[str, Any] | None = None,
+    n_numbers: int | None = None,
 ) -> nn.Module:
     """Build a network and try it on a batch of two windows.
 
@@ -129,6 +110,9 @@ def build_backbone(
         1 for two classes, C for C > 2.
     options
         Of the network itself, e.g. ``{"dropout": 0.1}``.
+    n_numbers
+        Of the weights in a file that the network is built for: one that is larger than they are is refused. A
+        network of this package is then not tried on windows, whose size whoever wrote the file chose.
 
     Examples
     --------
@@ -138,31 +122,32 @@ def build_backbone(
     >>> network(torch.zeros(5, 1, 1024)).shape
     torch.Size([5, 1])
     """
-    network, label = _built(backbone, n_variates, window_length, n_outputs, options)
-    if not (built_for_weights() and known_n_features(network)):  # within an ensemble that is read from a file
-        _probe(network, label, (n_variates, window_length), n_outputs)
-    return network
-
-
-def build_for_weights(
-    backbone: str | BackboneMaker,
-    *,
-    n_variates: int,
-    window_length: int,
-    n_outputs: int,
-    options: Mapping[str, Any] | None = None,
-    n_numbers: int,
-) -> nn.Module:
-    """Build the network for weights of ``n_numbers`` numbers in a file, if it is no larger than they are.
-
-    A network of this package is not tried on windows: whoever wrote the file chose their size. Others are tried,
-    as by `build_backbone`.
-    """
-    check_window(n_variates, window_length)
-    named = isinstance(backbone, str)  # a callable is the caller's, and may build what it likes
-    with at_most_parameters(n_numbers) if named else nullcontext():
-        network, label = _built(backbone, n_variates, window_length, n_outputs, options)
-    if known_n_features(network) is None:
+    limits: AbstractContextManager[None] = nullcontext()
+    if n_numbers is not None:
+        check_window(n_variates, window_length)
+        if isinstance(backbone, str):  # a callable is the caller's, and may build what it likes
+            limits = at_most_parameters(n_numbers)
+    backbone, options = current_backbone(backbone, options)
+    maker, label = _resolve(backbone)
+    options = dict(options or {})
+    _check_options(maker, label, options)
+    try:
+        with limits:
+            network = maker(n_variates, window_length, n_outputs, **options)
+    except (TypeError, ValueError, RuntimeError) as error:
+        if isinstance(error, RAxSSError):
+            raise
+        raise ConfigError(
+            f"backbone {label} cannot be built for {n_variates} variates, windows of {window_length} samples, "
+            f"{n_outputs} outputs and options {options}: {error}. Check backbone_options."
+        ) from error
+    if not isinstance(network, nn.Module):
+        raise BackboneError(
+            f"backbone {label} returned {type(network).__name__}; a torch.nn.Module is needed. "
+            "Let the callable return the network it builds."
+        )
+    for_weights = n_numbers is not None or built_for_weights()  # the latter within an ensemble
+    if not for_weights or known_n_features(network) is None:
         _probe(network, label, (n_variates, window_length), n_outputs)
     return network
 
@@ -198,35 +183,6 @@ def _evaluating(network: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
-
-
-def _built(
-    backbone: str | BackboneMaker,
-    n_variates: int,
-    window_length: int,
-    n_outputs: int,
-    options: Mapping[str, Any] | None,
-) -> tuple[nn.Module, str]:
-    """A new network, and its name in errors."""
-    backbone, options = current_backbone(backbone, options)
-    maker, label = _resolve(backbone)
-    options = dict(options or {})
-    _check_options(maker, label, options)
-    try:
-        network = maker(n_variates, window_length, n_outputs, **options)
-    except (TypeError, ValueError, RuntimeError) as error:
-        if isinstance(error, RAxSSError):
-            raise
-        raise ConfigError(
-            f"backbone {label} cannot be built for {n_variates} variates, windows of {window_length} samples, "
-            f"{n_outputs} outputs and options {options}: {error}. Check backbone_options."
-        ) from error
-    if not isinstance(network, nn.Module):
-        raise BackboneError(
-            f"backbone {label} returned {type(network).__name__}; a torch.nn.Module is needed. "
-            "Let the callable return the network it builds."
-        )
-    return network, label
 
 
 def n_outputs_for(n_classes: int) -> int:

@@ -1,10 +1,11 @@
-"""GRU and LSTM over the patches of a series; features are the mean of the states.
+"""GRU and LSTM over the patches of a series, and the patch tokens that mamba.py reads as well.
 
     windows (batch, n_variates, length), n_samples (batch,) -> tokens (batch, n_patches, d_model)
-        -> states (batch, n_patches, d) -> features (batch, d) -> logits (batch, n_outputs)
+        -> states (batch, n_patches, d) -> features: their mean (batch, d) -> logits (batch, n_outputs)
 
-For whole series of any length, with ``n_samples`` where shorter ones are padded, and for windows. Sizes are those
-that the public code of SSS gives its GRU and LSTM. Next: mamba.py reads the same patches.
+For windows, and for whole series of any length: shorter ones of a batch are padded at their end. Of a series of n
+samples the patches that lie in it wholly count, max(n - patch_length, 0) // patch_stride + 1 of them; one shorter
+than a patch is a single patch with zeros at its end. Scores do not depend on the padding.
 """
 
 from __future__ import annotations
@@ -15,10 +16,101 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
-from raxss.method.backbones.patches import PatchTokens, SequenceNetwork
-from raxss.method.backbones.protocol import register_backbone
+from raxss.errors import EmptyDataError
+from raxss.method.backbones.protocol import FeatureNetwork, register_backbone
+from raxss.method.backbones.revin import RevIN
 from raxss.method.backbones.sizes import check_at_least_1, check_at_most
+
+
+class PatchTokens(nn.Module):
+    """Patches of all variates together, one linear layer for all of them; with RevIN over the real samples."""
+
+    def __init__(
+        self,
+        n_variates: int,
+        d_model: int,
+        *,
+        patch_length: int = 64,
+        patch_stride: int = 16,
+        revin: bool = True,
+    ) -> None:
+        super().__init__()
+        sizes = {"d_model": d_model, "patch_length": patch_length, "patch_stride": patch_stride}
+        check_at_least_1(n_variates=n_variates, **sizes)
+        check_at_most(**sizes)
+        self.patch_length = patch_length
+        self.patch_stride = patch_stride
+        self.revin = RevIN(n_variates) if revin else None
+        self.embedding = nn.Linear(n_variates * patch_length, d_model)
+
+    def forward(self, windows: Tensor, n_samples: Tensor | None = None) -> Tensor:
+        """``(batch, n_variates, length)`` -> ``(batch, n_patches, d_model)``, those of the padding included."""
+        self._check(windows, n_samples)
+        windows = self._levelled(windows, n_samples)
+        windows = functional.pad(windows, (0, max(self.patch_length - windows.shape[-1], 0)))
+        # (batch, n_variates, n_patches, patch_length)
+        patches = windows.unfold(-1, self.patch_length, self.patch_stride)
+        tokens: Tensor = self.embedding(patches.transpose(1, 2).flatten(2))
+        return tokens
+
+    def n_patches(self, n_samples: Tensor) -> Tensor:
+        """Number of patches that count in series of so many samples."""
+        return (n_samples - self.patch_length).clamp(min=0) // self.patch_stride + 1
+
+    def mean(self, states: Tensor, n_samples: Tensor | None = None) -> Tensor:
+        """``(batch, n_patches, d)`` -> ``(batch, d)``, over the patches that count."""
+        if n_samples is None:
+            return states.mean(dim=1)
+        n_patches = self.n_patches(n_samples.to(states.device))[:, None]
+        counts = torch.arange(states.shape[1], device=states.device) < n_patches
+        return torch.where(counts[..., None], states, 0.0).sum(dim=1) / n_patches
+
+    def _levelled(self, windows: Tensor, n_samples: Tensor | None) -> Tensor:
+        """RevIN over the real samples, and zeros in the padding."""
+        if n_samples is None:
+            return windows if self.revin is None else self.revin(windows)
+        n_samples = n_samples.to(windows.device)[:, None, None]
+        real = torch.arange(windows.shape[-1], device=windows.device) < n_samples
+        windows = torch.where(real, windows, 0.0)
+        if self.revin is None:
+            return windows
+        mean = windows.sum(dim=-1, keepdim=True) / n_samples
+        centred = torch.where(real, windows - mean, 0.0)
+        variance = centred.square().sum(dim=-1, keepdim=True) / n_samples
+        scaled = centred * torch.rsqrt(variance + self.revin.eps)
+        return torch.where(real, scaled * self.revin.gain + self.revin.offset, 0.0)
+
+    def _check(self, windows: Tensor, n_samples: Tensor | None) -> None:
+        """Refuse empty series and wrong lengths; lengths on a GPU stay there unchecked."""
+        length = windows.shape[-1]
+        if length == 0:
+            raise EmptyDataError(
+                f"windows have shape {tuple(windows.shape)}, a length of 0; at least 1 sample is needed. Leave "
+                "empty series out."
+            )
+        if n_samples is None or n_samples.device.type != "cpu":
+            return
+        if n_samples.shape != windows.shape[:1] or not bool(((n_samples >= 1) & (n_samples <= length)).all()):
+            raise EmptyDataError(
+                f"n_samples is {n_samples.tolist()}; needed are {len(windows)} numbers from 1 to {length}, one a "
+                "series of the padded batch."
+            )
+
+
+class SequenceNetwork(FeatureNetwork):
+    """A `FeatureNetwork` over series of any length, of which ``n_samples (batch,)`` samples each are real."""
+
+    def features(self, windows: Tensor, n_samples: Tensor | None = None) -> Tensor:
+        """``(batch, n_variates, length)``, ``(batch,)`` -> ``(batch, d)``."""
+        raise NotImplementedError
+
+    def forward(self, windows: Tensor, n_samples: Tensor | None = None) -> Tensor:
+        """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""
+        return self.logits_of(self.features(windows, n_samples))
+
+    logits_of = FeatureNetwork.logits_of  # here as well, so that `has_head` finds it beside this forward
 
 
 class Recurrent(SequenceNetwork):
@@ -112,13 +204,10 @@ class GRU(Recurrent):
 
     Notes
     -----
-    Where it departs from the public code of SSS:
-
-    - SSS repeats the last value of a series for one stride more; here patches end where the series does, so up to
-      ``patch_stride - 1`` samples at its end are not read.
-    - SSS reads each variate by itself; here a patch holds all variates together.
-    - SSS draws all weights by Xavier's rule (for the LSTM the recurrent ones are orthogonal, and biases zero); here
-      they begin as torch's layers do.
+    Sizes are those that the public code of SSS gives its GRU and LSTM. It departs from that code in
+    three ways: patches end where the series does, so up to ``patch_stride - 1`` samples at its end are not read
+    (SSS repeats the last value for one stride); a patch holds all variates together (SSS reads each by itself);
+    weights begin as torch's layers do (SSS draws them by Xavier's rule).
 
     Examples
     --------

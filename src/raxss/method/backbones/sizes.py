@@ -123,10 +123,6 @@ def check_at_most(**sizes: int) -> None:
 
 def check_at_least_1(**sizes: int) -> None:
     """Refuse sizes below 1; the error names all of them."""
-    if min(sizes.values()) >= 1:
-        return
-    *others, last = sizes
-    if not others:
-        raise ConfigError(f"{last} must be at least 1, got {sizes[last]}.")
-    found = ", ".join(f"{name}={size}" for name, size in sizes.items())
-    raise ConfigError(f"{', '.join(others)} and {last} must be at least 1; got {found}.")
+    if min(sizes.values()) < 1:
+        found = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        raise ConfigError(f"sizes of a network must be at least 1; got {found}. Choose larger ones.")

@@ -53,23 +53,18 @@ class TimesNet(FeatureNetwork):
     Where it departs from the paper:
 
     - The public code takes the periods of the mean spectrum of a batch, so that the score of a window depends on
-      what else is in its batch. Here each window has its own periods. (Where two amplitudes are equal to the last
-      bits, which of them counts is open.) The weights are the softmax of the window's own amplitudes, as there.
-    - The mean of ``n_kernels`` convolutions is one convolution with their mean kernel, and is done as one.
-      Frequencies with the same period are folded once, with the sum of their weights, and a period whose weight is
-      below 2^-24 is left out. None of this changes the result by more than rounding.
+      what else is in its batch. Here each window has its own periods, weighted by the softmax of its amplitudes.
+    - The mean of ``n_kernels`` convolutions is done as one with their mean kernel. Frequencies with the same
+      period are folded once, and a period whose weight is below 2^-24 is left out. None of this changes more than
+      rounding.
     - Sizes are those of Time-Series-Library's scripts for UEA (JapaneseVowels and others), with 4 kernels
       (FaceDetection) instead of 6 for speed; RevIN and dropout are those of SSS, whose own TimesNet has d_model 64.
-
-    Periods become shapes of arrays, so the host waits for the device once a layer.
 
     Examples
     --------
     >>> network = TimesNet(1, 1024, 1)
     >>> network.features(torch.zeros(2, 1, 1024)).shape  # 1024 samples of 16 numbers
     torch.Size([2, 16384])
-    >>> network(torch.zeros(2, 1, 1024)).shape
-    torch.Size([2, 1])
     """
 
     def __init__(
@@ -87,8 +82,13 @@ class TimesNet(FeatureNetwork):
         revin: bool = True,
     ) -> None:
         super().__init__()
-        sizes = {"d_model": d_model, "d_ff": d_ff, "n_layers": n_layers, "top_k": top_k}
-        sizes["n_kernels"] = n_kernels
+        sizes = {
+            "d_model": d_model,
+            "d_ff": d_ff,
+            "n_layers": n_layers,
+            "top_k": top_k,
+            "n_kernels": n_kernels,
+        }
         check_at_least_1(**sizes)
         check_at_most(**sizes)
         check_allocation(window_length * d_model)  # of the positions; the head has as many for each output
@@ -169,8 +169,6 @@ def strongest_periods(samples: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
 
     A_f = mean over columns of |FFT(x)|_f for f > 0;  p_i = length // f_i;  weights = softmax(A_f1, ..., A_fk)
 
-    k is ``top_k``, or less where a window is too short for so many.
-
     >>> wave = torch.sin(torch.arange(12) * 2 * torch.pi / 4)
     >>> strongest_periods(wave[None, :, None], top_k=1)
     (tensor([[4]]), tensor([[1.]]))
@@ -218,12 +216,8 @@ def fold(samples: Tensor, period: int) -> Tensor:
     return rows.permute(0, 3, 1, 2)
 
 
-def convolve(images: Tensor, kernel: Kernel) -> Tensor:
-    """Each place with its surroundings, zeros around the image: ``(batch, n_in, ..)`` -> ``(batch, n_out, ..)``."""
-    return functional.conv2d(images, *kernel, padding="same")
-
-
 def vary(samples: Tensor, period: int, widen: Kernel, narrow: Kernel) -> Tensor:
     """Fold, convolve twice, unfold: ``(batch, length, d_model)`` -> the same."""
-    images = convolve(functional.gelu(convolve(fold(samples, period), widen)), narrow)
+    inside = functional.gelu(functional.conv2d(fold(samples, period), *widen, padding="same"))
+    images = functional.conv2d(inside, *narrow, padding="same")
     return images.permute(0, 2, 3, 1).flatten(1, 2)[:, : samples.shape[1]]

@@ -68,6 +68,7 @@ class Progress:
     best_accuracy: float = -1.0
     best_loss: float = float("inf")
     history: list[dict[str, Any]] = field(default_factory=list)  # one row an epoch
+    interrupted: bool = False  # by Ctrl-C; not kept in a checkpoint
 
     def note(self, record: dict[str, Any], module: nn.Module | None, *, chooses: bool = True) -> None:
         """Add an epoch to the history, and keep its weights where it is the best so far.
@@ -112,13 +113,8 @@ def save_checkpoint(
     tensors |= {f"best/{name}": value for name, value in progress.best.items()}
     for index, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer/{index}/{name}": value.detach().cpu() for name, value in state.items()}
-    facts = {name: getattr(progress, name) for name in _PLAIN}
-    metadata = {
-        "format": FORMAT,
-        "fingerprint": fingerprint,
-        "progress": json.dumps(facts),
-        "sha256": NO_DIGEST,
-    }
+    facts = json.dumps({name: getattr(progress, name) for name in _PLAIN})
+    metadata = {"format": FORMAT, "fingerprint": fingerprint, "progress": facts, "sha256": NO_DIGEST}
     content = save({name: value.contiguous() for name, value in tensors.items()}, metadata)
     digest = hashlib.sha256(content).hexdigest()
     sealed = content.replace(f'"sha256":"{NO_DIGEST}"'.encode(), f'"sha256":"{digest}"'.encode(), 1)
@@ -140,9 +136,7 @@ def load_checkpoint(
         content = read_all(file, label, advice=START_AGAIN)
     found = header.metadata.get("sha256", "")
     if digest_around(content, found, header.start) != found or len(found) != len(NO_DIGEST):
-        raise ModelError(
-            f"{label} is damaged: its content does not match its own SHA-256. Start again without resuming."
-        )
+        raise ModelError(f"{label} is damaged: its content does not match its own SHA-256. {START_AGAIN}")
     try:
         progress = _read_progress(header.metadata.get("progress", ""), label)
         parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
@@ -180,7 +174,7 @@ def refuse_other_tensors(header: TensorHeader, prefix: str, expected: Mapping[st
         dtype, shape = header.dtypes[prefix + name], header.shapes[prefix + name]
         if DTYPES.get(dtype) != value.dtype or shape != tuple(value.shape):
             raise ValueError(
-                f"size mismatch: tensor {name!r} is {dtype} of shape {shape}, the network has "
+                f"size mismatch: tensor {name!r} is {dtype} of shape {shape}, needed is "
                 f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
             )
 
@@ -209,7 +203,7 @@ def _refuse_other_run(metadata: Mapping[str, str], name: str, fingerprint: str) 
     if metadata.get("format") != FORMAT:
         raise ModelError(
             f"{name!r} is not a checkpoint of this version: its format is "
-            f"{metadata.get('format')!r}, needed is {FORMAT!r}. Start again without resuming."
+            f"{metadata.get('format')!r}, needed is {FORMAT!r}. {START_AGAIN}"
         )
     if metadata.get("fingerprint") != fingerprint:
         raise ModelError(
@@ -224,13 +218,9 @@ def _read_progress(text: str, label: str) -> Progress:
     facts = bounded_json(text.encode(), f"the progress in {label}", advice=START_AGAIN)
     if not isinstance(facts, dict) or set(facts) != set(_PLAIN):
         raise ValueError(f"its progress needs the entries {', '.join(_PLAIN)}")
-    whole = all(type(facts[name]) is int for name in ("epoch", "step", "best_epoch"))
-    if (
-        not whole
-        or facts["epoch"] < 0
-        or facts["step"] < 0
-        or not -1 <= facts["best_epoch"] <= facts["epoch"]
-    ):
+    epoch, step, best_epoch = (facts[name] for name in ("epoch", "step", "best_epoch"))
+    whole = all(type(value) is int for value in (epoch, step, best_epoch))
+    if not whole or step < 0 or not -1 <= best_epoch <= epoch or epoch < 0:
         raise ValueError("its counts of epochs and steps are not those of a run")
     for name in ("best_accuracy", "best_loss"):
         if type(facts[name]) not in (int, float) or math.isnan(facts[name]):
@@ -242,25 +232,16 @@ def _read_progress(text: str, label: str) -> Progress:
 
 def _refuse_other_optimizer(header: TensorHeader, optimizer: torch.optim.Optimizer) -> None:
     """Raise a ValueError for a state that is not Adam's for the parameters of this run."""
+    if not all(name.startswith(("module/", "best/", "optimizer/")) for name in header.dtypes):
+        raise ValueError("it has tensors that are neither of the network nor of its optimiser")
+    kept = {name.split("/")[1] for name in header.dtypes if name.startswith("optimizer/")}
     parameters = [value for group in optimizer.param_groups for value in group["params"]]
-    places = {str(place): value for place, value in enumerate(parameters)}
-    for name in header.dtypes:
-        if name.startswith(("module/", "best/")):
-            continue
-        kind, _, rest = name.partition("/")
-        place, _, key = rest.partition("/")
-        if kind != "optimizer" or place not in places or key not in ("step", "exp_avg", "exp_avg_sq"):
-            raise ValueError("it has tensors that are neither of the network nor of its optimiser")
-        shape = () if key == "step" else tuple(places[place].shape)
-        dtype = torch.float32 if key == "step" else places[place].dtype
-        if header.shapes[name] != shape or DTYPES.get(header.dtypes[name]) != dtype:
-            raise ValueError(
-                f"tensor {name!r} is {header.dtypes[name]} of shape {header.shapes[name]}, the optimiser has "
-                f"{str(dtype).removeprefix('torch.')} of shape {shape}"
-            )
-    kept = [name for name in header.dtypes if name.startswith("optimizer/")]
-    if len(kept) != 3 * len({name.split("/")[1] for name in kept}):
-        raise ValueError("the state of its optimiser is not whole")
+    expected: dict[str, Tensor] = {}
+    for place, value in enumerate(parameters):
+        if str(place) in kept:
+            state = {"step": torch.zeros(()), "exp_avg": value, "exp_avg_sq": value}
+            expected |= {f"{place}/{key}": number for key, number in state.items()}
+    refuse_other_tensors(header, "optimizer/", expected)
 
 
 def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -42,9 +42,7 @@ class EpochRefresh:
     n_neighbors: int
     exclusion: int  # in samples
     weighting: str
-    of_training: (
-        bool  # write the influence of training windows: the loss uses it, and not that within the batch
-    )
+    of_training: bool  # write the influence of training windows, where the loss uses it
     of_validation: bool  # write the influence of validation windows: retrieval is in feature space
     seed: int  # of the shuffled and random controls
 

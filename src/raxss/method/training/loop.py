@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,16 +23,12 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from sklearn.metrics import f1_score
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from raxss.errors import TrainingError
-from raxss.method.aggregation import (
-    aggregate_batch,
-    negative_log_likelihood,
-    posteriors_of,
-)
+from raxss.method.aggregation import aggregate_batch, negative_log_likelihood, posteriors_of
 from raxss.method.augmentation import AugmentationConfig
 from raxss.method.sampling import epoch_orders
-from raxss.method.training.batch_norm import update_batch_norm
 from raxss.method.training.checkpoints import Progress, load_checkpoint, save_checkpoint
 from raxss.method.training.feature_support import Refresh, pool_gates
 from raxss.method.training.settings import TrainingConfig, TrainingPlan
@@ -50,8 +46,10 @@ from raxss.method.training.step import (
     warn_of_small_batches,
 )
 from raxss.method.training.step_memory import check_step_memory, hint_on_out_of_memory
-from raxss.method.training.window_pool import WindowPool
+from raxss.method.training.window_pool import SAMPLES_A_PASS, WindowPool
 from raxss.method.window_scorer import exact_arithmetic
+
+MOST_WINDOWS = 4096  # enough for means and variances of batch normalisation
 
 logger = logging.getLogger("raxss")
 
@@ -70,15 +68,6 @@ class Callback(Protocol):
 
     def on_train_end(self) -> None:
         """At the end, also after an interruption."""
-
-
-@dataclass(frozen=True)
-class Trained:
-    """Outcome of training; the learner holds the best weights."""
-
-    history: list[dict[str, Any]]
-    best_epoch: int
-    interrupted: bool
 
 
 def train_epoch(
@@ -110,6 +99,39 @@ def train_epoch(
         n_batches += 1
         on_step(n_batches)
     return float(total) / n_batches
+
+
+def update_batch_norm(backbone: nn.Module, pool: WindowPool, *, seed: int) -> None:
+    """Set the statistics of every batch-norm layer to the averages over the windows of a pool.
+
+    mu = mean over batches b of mu_b,   sigma^2 = mean over batches b of sigma_b^2
+
+    As `torch.optim.swa_utils.update_bn` does. The exponential averages that training keeps are, after few steps or
+    with small batches, noise or behind the weights; plain averages over all windows under the current weights are
+    not. ``seed`` draws at most `MOST_WINDOWS` windows; dropout draws from torch's own generator, as in training.
+    Other networks are left unchanged.
+    """
+    norms = [layer for layer in backbone.modules() if isinstance(layer, _BatchNorm)]
+    norms = [layer for layer in norms if layer.track_running_stats and layer.momentum is not None]
+    if not norms or len(pool) == 0:
+        return
+    drawn = np.random.default_rng(seed).permutation(len(pool))[:MOST_WINDOWS]
+    at_once = max(SAMPLES_A_PASS[pool.device.type] // (len(pool.strip) * pool.window_length), 2)
+    n_batches = -(-len(drawn) // at_once)  # of nearly equal size: a single window has no variance
+    momentum = [layer.momentum for layer in norms]
+    was_training = backbone.training
+    backbone.train()
+    try:
+        with torch.no_grad():
+            for layer in norms:
+                layer.reset_running_stats()
+                layer.momentum = None  # a plain average, also over several uses of one layer
+            for indices in np.array_split(drawn, n_batches):
+                backbone(pool.gather(torch.from_numpy(indices).to(pool.starts.device)))
+    finally:
+        for layer, value in zip(norms, momentum, strict=True):
+            layer.momentum = value
+        backbone.train(was_training)
 
 
 def pool_posteriors(
@@ -161,7 +183,7 @@ def train(
     batch_support: BatchSupport | None = None,
     refresh: Refresh | None = None,
     callbacks: Sequence[Callback] = (),
-) -> Trained:
+) -> Progress:
     """Train until the last epoch, early stopping or Ctrl-C; ``learner`` then holds the weights of the best epoch.
 
     The best epoch has the highest accuracy on the validation series, ties by loss; without a validation set it is
@@ -188,44 +210,51 @@ def train(
             check_step_memory(learner.backbone, pool, config, augmentation)
         warn_of_small_batches(learner, pool, config, batch_support)
     autocast = autocast_type(config, device)
-    step = step_for(
-        learner,
-        pool,
-        optimizer,
-        config=config,
-        augmentation=augmentation,
-        batch_support=batch_support,
-        autocast=autocast,
-    )
-    interrupted = False
+    options = {"augmentation": augmentation, "batch_support": batch_support, "autocast": autocast}
+    step = step_for(learner, pool, optimizer, config=config, **options)
+    # Validation on a GPU uses the precision of training; prediction is always float32.
+    scoring = autocast if device.type == "cuda" else None
 
     def refreshed() -> None:
-        if refresh is None:
-            return
-        with hint_on_out_of_memory(device):
-            refresh(learner, pool, validation, autocast if device.type == "cuda" else None)
+        if refresh is not None:
+            with hint_on_out_of_memory(device):
+                refresh(learner, pool, validation, scoring)
+
+    def on_step(step: int) -> None:
+        for callback in callbacks:
+            callback.on_step(progress.epoch, step)
 
     epochs = range(progress.epoch, config.max_epochs)
     orders = epoch_orders(pool.n_windows, pool.n_samples, seed=seed, epochs=epochs)
+    n_steps = steps_an_epoch(config, len(pool))
+    run_epoch = partial(train_epoch, step, learner, pool, optimizer, config=config, on_step=on_step)
     for callback in callbacks:
-        callback.on_train_begin(config.max_epochs, steps_an_epoch(config, len(pool)))
+        callback.on_train_begin(config.max_epochs, n_steps)
     try:
         with reproducible(device), hint_on_out_of_memory(device, config.batch_size), closing(orders):
             refreshed()
             while not progress.is_over(config.max_epochs, config.patience, config.stop_loss):
-                record = _one_epoch(
-                    step,
-                    learner,
-                    pool,
-                    validation,
-                    optimizer,
-                    progress,
-                    config=config,
-                    seed=seed,
-                    order=next(orders),
-                    refresh=refreshed,
-                    callbacks=callbacks,
-                )
+                began, drawing = time.perf_counter(), epoch_seed(seed, progress.epoch)
+                with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+                    torch.manual_seed(drawing)  # dropout and augmentation
+                    loss = run_epoch(order=next(orders), first_step=progress.step)
+                    validates = config.validates(progress.epoch + 1, loss)
+                    if validates and config.update_batch_norm:
+                        update_batch_norm(learner.backbone, pool, seed=drawing)
+                refuse_divergence(loss, progress.epoch, config)
+                progress.epoch += 1
+                progress.step += n_steps
+                refreshed()
+                record: dict[str, Any] = {"epoch": progress.epoch, "train_loss": loss}
+                if validates and validation is not None:
+                    record |= validate(learner, validation, autocast=scoring)
+                record |= {
+                    "temperature": learner.temperature.item(),
+                    "lr": float(optimizer.param_groups[0]["lr"]),
+                    "windows": len(pool),
+                    "seconds": time.perf_counter() - began,
+                }
+                progress.note(record, learner if validates else None, chooses=config.chooses_epoch)
                 if checkpoint is not None:
                     save_checkpoint(checkpoint, progress, learner, optimizer, fingerprint=fingerprint)
                 for callback in callbacks:
@@ -233,17 +262,14 @@ def train(
     except KeyboardInterrupt:
         if not progress.best:
             raise
-        interrupted = True
-        logger.warning(
-            "interrupted after epoch %d; ending with the best epoch so far, %d",
-            progress.epoch,
-            progress.best_epoch,
-        )
+        progress.interrupted = True
+        done, best = progress.epoch, progress.best_epoch
+        logger.warning("interrupted after epoch %d; ending with the best epoch so far, %d", done, best)
     finally:
         for callback in callbacks:
             callback.on_train_end()
     learner.load_state_dict(progress.best)
-    return Trained(progress.history, progress.best_epoch, interrupted)
+    return progress
 
 
 def fit_temperature(
@@ -264,63 +290,6 @@ def fit_temperature(
 
     found = minimize_scalar(loss, bounds=(math.log(1e-3), math.log(10.0)), method="bounded")
     return math.exp(found.x)
-
-
-def _one_epoch(
-    step: Callable[[Tensor], Tensor],
-    learner: Learner,
-    pool: WindowPool,
-    validation: WindowPool | None,
-    optimizer: torch.optim.Optimizer,
-    progress: Progress,
-    *,
-    config: TrainingPlan,
-    seed: int,
-    order: NDArray[np.int64],
-    refresh: Callable[[], None],
-    callbacks: Sequence[Callback],
-) -> dict[str, Any]:
-    """Train one epoch, validate, and add its record to ``progress``."""
-    began, epoch, device = time.perf_counter(), progress.epoch, pool.device
-    # Validation on a GPU uses the precision of training; prediction is always float32.
-    autocast = autocast_type(config, device) if device.type == "cuda" else None
-
-    def on_step(step: int) -> None:
-        for callback in callbacks:
-            callback.on_step(epoch, step)
-
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(epoch_seed(seed, epoch))  # dropout and augmentation
-        loss = train_epoch(
-            step,
-            learner,
-            pool,
-            optimizer,
-            config=config,
-            order=order,
-            first_step=progress.step,
-            on_step=on_step,
-        )
-        done = progress.epoch + 1
-        is_last = done == config.max_epochs or loss < config.stop_loss
-        validates = is_last or done % config.validate_every == 0
-        if validates and config.update_batch_norm:
-            update_batch_norm(learner.backbone, pool, seed=epoch_seed(seed, epoch))
-    refuse_divergence(loss, epoch, config)
-    progress.epoch += 1
-    progress.step += steps_an_epoch(config, len(pool))
-    record: dict[str, Any] = {"epoch": progress.epoch, "train_loss": loss}
-    refresh()
-    if validates and validation is not None:
-        record |= validate(learner, validation, autocast=autocast)
-    record |= {
-        "temperature": learner.temperature.item(),
-        "lr": float(optimizer.param_groups[0]["lr"]),
-        "windows": len(pool),
-        "seconds": time.perf_counter() - began,
-    }
-    progress.note(record, learner if validates else None, chooses=config.chooses_epoch)
-    return record
 
 
 def refuse_divergence(loss: float, epoch: int, config: TrainingConfig) -> None:

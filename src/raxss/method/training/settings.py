@@ -49,14 +49,8 @@ class TrainingConfig:
             raise ConfigError(
                 f"training.update_batch_norm must be true or false, got {self.update_batch_norm!r}."
             )
-        for name in (
-            "window_loss_weight",
-            "series_loss_weight",
-            "lr",
-            "start_lr",
-            "final_lr",
-            "weight_decay",
-        ):
+        weights = ("window_loss_weight", "series_loss_weight", "weight_decay")
+        for name in (*weights, "lr", "start_lr", "final_lr"):
             at_least(f"training.{name}", getattr(self, name), 0, whole=False)
         if self.window_loss_weight + self.series_loss_weight == 0:
             raise ConfigError(
@@ -122,3 +116,7 @@ class TrainingPlan(TrainingConfig):
     chooses_epoch: bool = True  # by the validation set; else the last epoch is kept
     validate_every: int = 1  # epochs, and after the last
     stop_loss: float = 0.0  # training ends with an epoch whose mean loss is below this
+
+    def validates(self, epoch: int, loss: float) -> bool:
+        """Whether the validation set is scored after an epoch, counted from 1: every n-th, and the last."""
+        return epoch == self.max_epochs or loss < self.stop_loss or epoch % self.validate_every == 0

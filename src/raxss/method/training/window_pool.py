@@ -86,10 +86,9 @@ class WindowPool:
         self.strip = torch.from_numpy(np.concatenate(strips, axis=1)).to(place)
         self.starts = torch.from_numpy(np.concatenate(starts)).to(place)
         self.series = torch.from_numpy(np.repeat(np.arange(self.n_series), self.n_windows)).to(place)
-        kept = [values[mask] for values, mask in zip(influence, usable, strict=True)]
-        self.influence = torch.from_numpy(np.concatenate(kept).astype(np.float32)).to(place)
-        without_shape = [values[mask] for values, mask in zip(flat, usable, strict=True)]
-        self.flat = torch.from_numpy(np.concatenate(without_shape)).to(place)
+        kept = np.concatenate(usable)
+        self.influence = torch.from_numpy(np.concatenate(influence)[kept].astype(np.float32)).to(place)
+        self.flat = torch.from_numpy(np.concatenate(flat)[kept]).to(place)
         self.targets = torch.from_numpy(np.asarray(targets, dtype=np.int64)).to(device)
 
     @classmethod
