@@ -19,8 +19,7 @@ from raxss.benchmark.analyses.reweighting_analysis import (
 from raxss.benchmark.analyses.robustness import LEVELS, Robustness
 from raxss.benchmark.analyses.robustness import sentences as robust_sentences
 from raxss.benchmark.pages.tidy import headline
-from raxss.benchmark.statistics import paired_bootstrap
-from unpacked import made_result
+from unpacked import made_result, paired_bootstrap
 
 REWEIGHTING, ROBUSTNESS = Reweighting(), Robustness()
 CROSS = Cross(spaces=["signal"], exclusions=[0, 0.5], temperatures=[0.05, 0.1], smoothings=[0.0, 0.5])

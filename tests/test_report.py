@@ -14,10 +14,10 @@ from raxss.benchmark.pages.files import read_table
 from raxss.benchmark.pages.markdown import plain
 from raxss.benchmark.pages.page import make_page
 from raxss.benchmark.pages.report import plot_systems, tables_of, write_report
-from raxss.benchmark.statistics import COMPARED, paired_bootstrap
+from raxss.benchmark.statistics import COMPARED
 from raxss.errors import OutputError
 from raxss.metrics import METRICS, score
-from unpacked import made_result
+from unpacked import made_result, paired_bootstrap
 
 FIRST = ["dataset", "system", "seed", "f1", "auc", "accuracy"]
 SEEDS = (69421, 69422, 69423)
