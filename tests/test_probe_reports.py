@@ -205,17 +205,6 @@ def test_what_was_chosen_is_reported_with_its_test_score():
     assert text.loc["chosen on validation", "difference"] == pytest.approx(mean)
 
 
-def test_the_same_answers_give_the_same_files(planted, tmp_path):
-    for place in ("a", "b"):
-        REWEIGHTING.write(
-            planted, facts=[], errors=[], out=tmp_path / place, study_name="Toy", n_resamples=50
-        )
-    files = [sorted(item for item in (tmp_path / place).rglob("*") if item.is_file()) for place in ("a", "b")]
-    assert len(files[0]) == 6
-    for first, second in zip(*files, strict=True):
-        assert first.read_bytes() == second.read_bytes(), first.name
-
-
 def test_names_are_no_markup_and_failures_are_reported(tmp_path):
     strange = reweighed(informative, dataset="a|b <i>", system="=1+1")
     error = {
