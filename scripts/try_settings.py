@@ -38,7 +38,7 @@ def inner_runs(
 ) -> Iterator[tuple[str, int, Run]]:
     """Name, inner fold and fit of each setting, one inner fold after the other."""
     home = arguments.out.with_suffix("")
-    with opened(study, home, Work(device=arguments.device), arguments.root) as table:
+    with opened(study, home, work=Work(device=arguments.device), root=arguments.root) as table:
         ((view, system),) = table.rows([SYSTEM])
         seed = study.seeds[0]
         outer = view.splits[seed]

@@ -95,21 +95,13 @@ def test_every_part_of_a_series_is_spoiled_as_often():
 
 
 @pytest.mark.parametrize("share", SHARES)
-@pytest.mark.parametrize("kind", ["pops", "line noise"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_given_share_of_samples_changes(kind, share):
     clean = wave()
-    changed = (spoiled(clean, kind, share).samples != clean.samples)[0]
-    assert changed.sum() == round(share * clean.n_samples)
-
-
-@pytest.mark.parametrize("kind", ["drift", "dropouts", "mixed"])
-def test_those_that_begin_at_the_signal_change_one_sample_less_a_stretch_at_most(kind):
-    clean = wave()
-    changed = (spoiled(clean, kind, 0.35).samples != clean.samples)[0]
-    n_asked = round(0.35 * clean.n_samples)
-    assert (
-        n_asked - 30 <= changed.sum() <= n_asked
-    )  # 0.35 of 23.6 s is less than 30 stretches of 0.2 s and more
+    n_changed = (spoiled(clean, kind, share).samples != clean.samples).sum()
+    n_asked = round(share * clean.n_samples)
+    n_starts = 0 if kind in ("pops", "line noise") else 40  # others begin at the signal, stretch by stretch
+    assert n_asked - n_starts <= n_changed <= n_asked
 
 
 def test_mixed_artefacts_are_of_every_kind():

@@ -74,17 +74,19 @@ def views(folder, study):
 def table_of(folder, monkeypatch, **options):
     monkeypatch.setattr(table, "pick_device", lambda _: torch.device("cuda"))  # which is only named in hashes
     study = study_of(folder, **options)
-    return study, table.OpenedStudy(study, RESULTS / folder, table.Work(), views(folder, study))
+    return study, table.OpenedStudy(
+        study, RESULTS / folder, table.Work(), views(folder, study), study.narrowed()
+    )
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_the_hash_of_today_finds_every_committed_cell(folder, monkeypatch):
     study, today = table_of(folder, monkeypatch)
     names = list(study.compared())
-    trials, cells = today.trials(names), today.runs(names, study.seeds)
+    trials, cells = today.trials(), today.runs(names, study.seeds)
     assert set(trials_in(RESULTS / folder)) <= {trial.place for trial in trials}
     assert set(runs_in(RESULTS / folder)) <= {item.place for item in cells}
-    committed = {item.place: item for item in cells if runs.is_done(item)}
+    committed = {item.place: item for item in cells if runs.done(item)}
     assert set(committed) == set(runs_in(RESULTS / folder)) != set()
     for place, cell in committed.items():
         device = facts_of(place)["device"]

@@ -19,8 +19,7 @@ from raxss.benchmark.analyses.reweighting_analysis import (
 from raxss.benchmark.analyses.robustness import LEVELS, Robustness
 from raxss.benchmark.analyses.robustness import sentences as robust_sentences
 from raxss.benchmark.pages.tidy import headline
-from raxss.benchmark.statistics import paired_bootstrap
-from unpacked import made_result
+from unpacked import made_result, paired_bootstrap
 
 REWEIGHTING, ROBUSTNESS = Reweighting(), Robustness()
 CROSS = Cross(spaces=["signal"], exclusions=[0, 0.5], temperatures=[0.05, 0.1], smoothings=[0.0, 0.5])
@@ -204,17 +203,6 @@ def test_what_was_chosen_is_reported_with_its_test_score():
     text = tables["without-weights"].set_index("what")
     mean = (tables["chosen"]["test"] - tables["chosen"]["test_uniform"]).mean()
     assert text.loc["chosen on validation", "difference"] == pytest.approx(mean)
-
-
-def test_the_same_answers_give_the_same_files(planted, tmp_path):
-    for place in ("a", "b"):
-        REWEIGHTING.write(
-            planted, facts=[], errors=[], out=tmp_path / place, study_name="Toy", n_resamples=50
-        )
-    files = [sorted(item for item in (tmp_path / place).rglob("*") if item.is_file()) for place in ("a", "b")]
-    assert len(files[0]) == 6
-    for first, second in zip(*files, strict=True):
-        assert first.read_bytes() == second.read_bytes(), first.name
 
 
 def test_names_are_no_markup_and_failures_are_reported(tmp_path):

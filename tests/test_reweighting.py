@@ -1,6 +1,5 @@
 """Every setting from one pass of the network, against predictions of the model with each setting."""
 
-import itertools
 import math
 import time
 
@@ -9,7 +8,6 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 
-import naive
 from raxss import RAxSSClassifier, Series, SeriesCollection
 from raxss.benchmark.analyses.reweighting import Cross, reweigh
 from raxss.errors import ConfigError
@@ -96,16 +94,6 @@ def test_logits_and_the_top_tenth_are_those_of_plain_loops(fitted, table):
         assert_allclose(probabilities(top)[0], np.array(surest) / sum(surest), atol=1e-12)
 
 
-def test_the_logit_mean_of_two_classes_is_the_mean_of_log_odds(rng):
-    series = waves(rng, 8)
-    model = RAxSSClassifier(**SMALL).fit(series)
-    table = reweigh(model, series[:1], Cross(spaces=["signal"], exclusions=[0], smoothings=[0.0]))
-    row = table[(table["pooling"] == "logit") & (table["weighting"] == "uniform")].iloc[0]
-    posteriors = next(model.window_probabilities(series[:1]))
-    odds = np.log(posteriors[:, 1] / posteriors[:, 0]).mean()
-    assert row[f"probability_{model.classes_[1]}"] == pytest.approx(1 / (1 + math.exp(-odds)), abs=1e-9)
-
-
 @pytest.mark.parametrize("positive", ["slow", "fast"])
 def test_the_surest_tenth_is_sure_of_the_positive_class(rng, positive):
     series = waves(rng, 8)
@@ -117,19 +105,6 @@ def test_the_surest_tenth_is_sure_of_the_positive_class(rng, positive):
     text = sorted(next(model.window_probabilities(series[:1]))[:, place])
     n_top = max(round(len(text) / 10), 1)
     assert row[f"probability_{positive}"] == pytest.approx(np.mean(text[-n_top:]))
-
-
-def test_twins_turn_the_weights_round_and_shuffle_them(fitted):
-    model, series = fitted
-    cross = Cross(spaces=["signal"], exclusions=[0], temperatures=[0.1], smoothings=[0.0])
-    table = reweigh(model, series[:1], cross)
-    model.set_params(weighting="support", space="signal", exclusion=0, temperature=0.1, smoothing=0.0)
-    windows = model.explain(series[0]).windows
-    weights = naive.window_weights((-windows["support"]).tolist(), 0.1)
-    expected = naive.series_probability(weights, windows.filter(like="posterior_").to_numpy())
-    inverse = table[(table["weighting"] == "inverse") & (table["pooling"] == "mean")]
-    assert_allclose(probabilities(inverse)[0], expected, atol=1e-12)
-    assert set(table["weighting"]) == {"support", "inverse", "shuffled", "uniform"}
 
 
 def test_the_network_looks_at_each_series_once_and_each_list_is_sought_once(fitted, monkeypatch):
@@ -169,12 +144,3 @@ def test_a_hundred_settings_of_many_series_take_seconds(rng):
 def test_a_cross_that_cannot_be_run_is_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         Cross(**settings)
-
-
-def test_the_rows_are_the_whole_cross():
-    rows = CROSS.rows()
-    for space, exclusion, smoothing in itertools.product(("signal", "features"), (0, 0.5), (0.0, 0.3)):
-        block = rows[
-            (rows["space"] == space) & (rows["exclusion"] == exclusion) & (rows["smoothing"] == smoothing)
-        ]
-        assert len(block) == (3 * 2 + 1) * 2 + 1

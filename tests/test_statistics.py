@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import friedmanchisquare, norm
+from scipy.stats import friedmanchisquare
 
 from raxss.benchmark.statistics import (
     COMPARED,
@@ -16,13 +16,12 @@ from raxss.benchmark.statistics import (
     holm,
     intervals,
     mean_over_systems,
-    paired_bootstrap,
     plot_critical_difference,
     resampled,
 )
 from raxss.errors import DataError
 from raxss.metrics import score
-from unpacked import made_result
+from unpacked import made_result, paired_bootstrap
 
 
 def cell(system, labels, p, groups, *, seed=1, fold=None, names=None, dataset="toy"):
@@ -80,23 +79,6 @@ def test_the_interval_holds_the_true_difference_19_times_in_20_and_only_with_who
             held[kind] += row["low"] <= truth <= row["high"]
     assert 0.90 <= held["groups"] / n_worlds <= 0.99
     assert held["series"] / n_worlds < 0.87
-
-
-def test_the_interval_of_an_auc_difference_holds_the_true_one(rng):
-    strengths = {"sss": 1.0, "gru": 1.5}
-    truth = norm.cdf(1.5 / np.sqrt(2)) - norm.cdf(1.0 / np.sqrt(2))
-    labels, pairs = np.arange(80) % 2, np.arange(80) // 2
-    n_worlds, held, refused = 150, 0, 0
-    for _ in range(n_worlds):
-        cells = [
-            cell(name, labels, norm.cdf(rng.normal(size=80) + strength * labels), pairs)
-            for name, strength in strengths.items()
-        ]
-        row = paired_bootstrap(cells, metrics=["auc"], n_resamples=300).iloc[0]
-        held += row["low"] <= truth <= row["high"]
-        refused += row["p"] < 0.05
-    assert 0.90 <= held / n_worlds <= 0.99
-    assert refused / n_worlds > 0.3
 
 
 def test_systems_that_are_alike_are_told_apart_once_in_20_times(rng):
@@ -346,12 +328,9 @@ def test_too_little_for_ranks_is_refused_with_its_numbers():
         critical_difference(gap)
 
 
-def test_the_plot_draws_into_the_axes_it_is_given_every_name_as_it_is(rng):
-    from matplotlib.figure import Figure
-
-    ax = Figure().subplots()
+def test_the_plot_draws_every_name_as_it_is(rng):
     scores = pd.DataFrame(rng.random((4, 3)), columns=["a$b$", "b_c^d", "sss"])
-    assert plot_critical_difference(critical_difference(scores), ax=ax) is ax
+    ax = plot_critical_difference(critical_difference(scores))
     ax.figure.canvas.draw()
     for name in scores:
         assert any(name in text.get_text() and not text.get_parse_math() for text in ax.texts)

@@ -82,22 +82,6 @@ def test_all_means_every_system_and_those_that_the_study_adds():
     assert (mine["backbone"], mine["weighting"]) == ("convnet", "uniform")
 
 
-def test_a_new_system_may_build_on_another_new_one():
-    study = Study.from_toml("""
-        systems = ["second"]
-        [dataset]
-        data = "synthetic"
-        [system.first]
-        base = "sss"
-        backbone = "convnet"
-        [system.second]
-        base = "first"
-        n_neighbors = 3
-    """)
-    second = study.compared()["second"].parameters(WindowConfig())
-    assert (second["backbone"], second["n_neighbors"]) == ("convnet", 3)
-
-
 def test_a_narrower_run_keeps_the_studys_order():
     study = Study.from_toml(
         'systems = ["sss", "gru", "lstm"]\nseeds = [3, 1, 2]\n[dataset]\ndata = "synthetic"'

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from raxss import RAxSSClassifier
 from raxss._core.atomic import json_ready
 from raxss.benchmark.systems import BUDGET, LENGTHS, ONE_ITEM_A_SERIES, SYSTEMS, System
 from raxss.errors import ConfigError
 from raxss.estimator.config import Config, without_additions
-from raxss.method.backbones import BACKBONES
 from raxss.method.windows import WindowConfig, window_starts
 from toys import waves
 
@@ -38,11 +36,6 @@ def test_every_system_makes_an_estimator_that_clones_and_can_be_written_down(nam
     written = json.loads(json.dumps(json_ready(system.parameters(WINDOWS, longest=500))))
     assert written
     assert not {"random_state", "device"} & set(written)
-
-
-@pytest.mark.parametrize("name", [*FIXED, "gru", "lstm", "mamba"])
-def test_the_network_behind_a_system_is_registered(name):
-    assert SYSTEMS[name].parameters(WINDOWS)["backbone"] in BACKBONES
 
 
 def test_systems_differ_from_the_paper_in_what_they_are_about_and_nothing_else():
@@ -130,22 +123,6 @@ def test_a_systems_own_settings_win_over_the_budget():
     mine = SYSTEMS["gru"].with_settings("gru", {"batch_size": 4, "max_epochs": 9})
     found = mine.parameters(WINDOWS, training={"max_epochs": 3, "batch_size": 512})
     assert (found["batch_size"], found["max_epochs"]) == (4, 9)
-
-
-def test_a_derived_system_keeps_what_its_base_says():
-    mine = SYSTEMS["sss"].with_settings("sss-conv", {"backbone": "convnet", "stride": 8})
-    model = mine.make(WINDOWS, seed=3)
-    assert isinstance(model, RAxSSClassifier)
-    assert (model.backbone, model.weighting) == ("convnet", "uniform")
-    assert (model.window_length, model.stride) == (64, 8)
-    assert mine.description == "sss with backbone = 'convnet', stride = 8"
-    assert SYSTEMS["sss"].parameters(WINDOWS)["backbone"] == "patchtst"  # unchanged
-
-
-def test_a_length_that_is_given_is_not_chosen():
-    mine = SYSTEMS["rocket"].with_settings("rocket", {"window_length": 700})
-    assert mine.choices_for(9000) == [{}]
-    assert mine.parameters(WINDOWS, choice={}, longest=9000)["window_length"] == 700
 
 
 def test_settings_that_a_system_does_not_have_are_refused():

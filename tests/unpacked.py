@@ -11,6 +11,7 @@ from raxss._core.atomic import write_json
 from raxss.benchmark.analyses.evaluation import EvaluatedRun
 from raxss.benchmark.packed import PACKED, facts_of, read_run, runs_in, trials_in
 from raxss.benchmark.result import RunResult
+from raxss.benchmark.statistics import COMPARED, REFERENCES, differences, resampled
 from raxss.errors import DataError
 
 
@@ -60,6 +61,11 @@ def _json_of(result):
         [dict(item.settings), item.probabilities.tolist(), dict(item.validation)] for item in evaluations
     ]
     return json.dumps([own.to_json(), evaluated])
+
+
+def paired_bootstrap(results, references=REFERENCES, metrics=COMPARED, **options):
+    """Differences of results from references in the same draws."""
+    return differences(resampled(results, **options), references, metrics)
 
 
 def made_result(labels, probabilities, *, names=None, groups=None, **entries):

@@ -1,7 +1,7 @@
 """Collect the results of all studies: tidy rows, facts of the fits, fits without a result, pages of analyses.
 
     DIR/*/ as `raxss table` wrote them       -> Folder: blocks (a dataset each), facts of the fits, missing fits
-    DIR/*/README.md and DIR/*/*/README.md    -> Quote: the summary of another page
+    DIR/*/README.md and DIR/*/*/README.md    -> the summaries of other pages
 
 The tidy table of a study is read back from its CSV tables; nothing is computed again.
 """
@@ -20,6 +20,7 @@ import pandas as pd
 from raxss.benchmark.evaluation_set import is_view_of
 from raxss.benchmark.packed import facts_of, trials_in
 from raxss.benchmark.pages.files import FIGURES, csv_of, read_table
+from raxss.benchmark.pages.markdown import Markdown
 from raxss.benchmark.pages.tidy import Row, narrow, over_seeds, part, tidy
 from raxss.benchmark.runs import place_of
 from raxss.benchmark.study import ALL, Study
@@ -40,51 +41,23 @@ SUMMARY = re.compile(r"## +(summary|in short)\s*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Missing:
-    """Fits of one dataset without a result, for one reason; no systems stands for every system of the study."""
-
-    dataset: str
-    systems: tuple[str, ...]
-    seeds: tuple[int, ...]
-    reason: str
-    count: int
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Block:
     """One dataset of one study.
 
-    Attributes
-    ----------
-    kind
-        ``shuffled``: shuffled labels. ``variants``: most of its systems are variants of others. ``changed``: the
-        data was joined or cut. ``main``: anything else.
-    headline
-        The metric that its systems are ordered by.
-    data
-        Description of what was done to the data.
-    rows
-        Of the tidy table.
-    fits
-        Rows of ``results.csv`` without failed fits.
-    systems
-        System -> base and description of a variant (empty for others), in the order of the study's tables.
-    failed
-        System -> number of its failed fits.
-    expected
-        Systems of the study, in its order, and its number of seeds.
+    Its kind is ``shuffled``: shuffled labels, ``variants``: most of its systems are variants of others,
+    ``changed``: the data was joined or cut, or ``main``: anything else.
     """
 
     folder: str
     dataset: str
     kind: Kind
-    headline: str
-    data: str
-    rows: Frame
-    fits: Frame
-    systems: Mapping[str, tuple[str, str]]
-    failed: Mapping[str, int]
-    expected: tuple[tuple[str, ...], int]
+    headline: str  # the metric that its systems are ordered by
+    data: str  # description of what was done to the data
+    rows: Frame  # of the tidy table
+    fits: Frame  # rows of ``results.csv`` without failed fits
+    systems: Mapping[str, tuple[str, str]]  # system -> base and description of a variant, empty for others
+    failed: frozenset[str]  # systems with failed fits
+    expected: tuple[tuple[str, ...], int]  # systems of the study, in its order, and its number of seeds
 
     def means(self) -> Frame:
         """Rows of the headline: means over seeds of every system."""
@@ -118,30 +91,24 @@ class Folder:
     title: str
     blocks: tuple[Block, ...]
     facts: tuple[Mapping[str, Any], ...]
-    missing: tuple[Missing, ...]
+    missing: tuple[tuple[str, int], ...]  # fits without a result: a sentence about them, and their number
     n_expected: int
     seeds: tuple[int, ...]
     all_seeds: bool
     has_study: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class Quote:
-    """The summary of a page of another command."""
+def gather(results: Path) -> tuple[list[Folder], list[dict[str, str]]]:
+    """Read every folder of a results folder, by name: studies, and the summaries of pages of other commands.
 
-    name: str
-    title: str
-    text: str
-
-
-def gather(results: Path) -> tuple[list[Folder], list[Quote]]:
-    """Read every folder of a results folder, by name; folders without results and page are left out."""
+    Folders without results and page are left out.
+    """
     if not results.is_dir():
         raise DataError(
             f"there is no folder {results.name!r}; needed is one with folders that raxss table wrote."
         )
     folders: list[Folder] = []
-    quotes: list[Quote] = []
+    quotes: list[dict[str, str]] = []
     for place in sorted(path for path in results.iterdir() if path.is_dir()):
         if (place / "results.csv").is_file():
             folders.append(read_folder(place))
@@ -162,12 +129,12 @@ def read_folder(place: Path) -> Folder:
     seeds = study.seeds if study is not None else tuple(sorted(int(seed) for seed in runs["seed"].unique()))
     names = [str(name) for name in runs["dataset"].unique() if name]
     blocks = tuple(_block(place.name, name, tables, rows, (systems, len(seeds))) for name in names)
-    missing = [found for name in names for found in _missing(name, part(runs, dataset=name), systems, seeds)]
     required = [dataset.name for dataset in study.datasets] if study else []
     without = [dataset for dataset in required if not any(is_view_of(name, dataset) for name in names)]
-    n_each = len(systems) * len(seeds)
-    missing += [
-        Missing(dataset=name, systems=(), seeds=seeds, reason="not run", count=n_each) for name in without
+    missing = [
+        (f"{place.name}, {name}: {text}", count)
+        for name in (*names, *without)
+        for text, count in _missing(part(runs, dataset=name), systems, seeds)
     ]
     run = tuple(seed for seed in seeds if (done["seed"] == seed).any())
     return Folder(
@@ -176,7 +143,7 @@ def read_folder(place: Path) -> Folder:
         blocks=blocks,
         facts=tuple(_facts(place, done)),
         missing=tuple(missing),
-        n_expected=n_each * (len(names) + len(without)),
+        n_expected=len(systems) * len(seeds) * (len(names) + len(without)),
         seeds=run,
         all_seeds=run == tuple(seeds),
         has_study=study is not None,
@@ -237,7 +204,6 @@ def _block(
     expected: tuple[tuple[str, ...], int],
 ) -> Block:
     runs, summary = (part(tables[table], dataset=name) for table in ("results", "summary"))
-    failed = runs[runs["error"] != ""]
     done = runs[runs["error"] == ""]
     data = "; ".join(text for text in done["data"].unique() if text)
     kind: Kind = "main"
@@ -256,34 +222,31 @@ def _block(
         rows=part(rows, dataset=name),
         fits=done,
         systems={str(row["system"]): (row["base"], row["about"]) for row in summary.to_dict("records")},
-        failed={str(system): len(own) for system, own in failed.groupby("system", sort=False)},
+        failed=frozenset(runs.loc[runs["error"] != "", "system"]),
         expected=expected,
     )
 
 
-def _missing(dataset: str, runs: Frame, systems: Sequence[str], seeds: Sequence[int]) -> Iterable[Missing]:
-    """Fits without a result, grouped by missing seeds and reason."""
-    done = runs[runs["error"] == ""]
-    there = set(zip(done["system"], done["seed"], strict=True))
-    errors = {(row["system"], row["seed"]): row["error"] for row in runs.to_dict("records") if row["error"]}
+def _missing(runs: Frame, systems: Sequence[str], seeds: Sequence[int]) -> Iterable[tuple[str, int]]:
+    """Fits of a dataset without a result, grouped by missing seeds and reason: a sentence and their number."""
+    by_error = sorted(
+        runs.to_dict("records"), key=lambda row: row["error"] == ""
+    )  # a result wins over an error
+    states = {(row["system"], row["seed"]): row["error"] for row in by_error}
     found: dict[tuple[str, tuple[int, ...]], list[str]] = {}
     for system in systems:
         reasons: dict[str, list[int]] = {}
         for seed in seeds:
-            if (system, seed) not in there:
-                reason = errors.get((system, seed))
-                reasons.setdefault(f"failed: {reason}" if reason else "not run", []).append(seed)
+            error = states.get((system, seed))
+            if error != "":
+                reasons.setdefault(f"failed: {error}" if error else "not run", []).append(seed)
         for reason, lacking in reasons.items():
             found.setdefault((reason, tuple(lacking)), []).append(system)
     for (reason, without), names in found.items():
-        every = len(names) == len(systems)
-        yield Missing(
-            dataset=dataset,
-            systems=() if every else tuple(names),
-            seeds=without,
-            reason=reason,
-            count=len(names) * len(without),
-        )
+        who = "every system" if len(names) == len(systems) else ", ".join(names)
+        which = f"seed{'' if len(without) == 1 else 's'} {', '.join(map(str, without))}"
+        count = len(names) * len(without)
+        yield f"{who}, {which}: {reason} ({count})", count
 
 
 def _facts(place: Path, done: Frame) -> Iterable[Mapping[str, Any]]:
@@ -306,7 +269,7 @@ def _title(place: Path) -> str:
     return next((line.removeprefix("# ").strip() for line in lines if line.startswith("# ")), place.name)
 
 
-def _quote(place: Path, *, within: Path) -> Quote:
+def _quote(place: Path, *, within: Path) -> dict[str, str]:
     """The section ``## Summary`` (or ``In short``) if the page begins with it, else the text before sections."""
     body = (place / "README.md").read_text("utf-8").split("\n")
     first = next((k for k, line in enumerate(body) if line.startswith("# ")), -1) + 1
@@ -318,4 +281,4 @@ def _quote(place: Path, *, within: Path) -> Quote:
     # links are relative to the page that has them
     name = place.relative_to(within).as_posix()
     text = re.sub(r"\]\((?!https?:|/|#)", f"]({name}/", text)
-    return Quote(name=name, title=_title(place), text=text)
+    return {"name": name, "title": _title(place), "text": Markdown(text)}

@@ -34,7 +34,7 @@ from raxss._core.renames import former_settings
 from raxss._core.version import __version__
 from raxss.benchmark.analyses.evaluation import EvaluatedRun, FittedModel, Probe
 from raxss.benchmark.evaluation_set import View, bootstrap_groups, slug
-from raxss.benchmark.packed import Kept, is_kept, read_run
+from raxss.benchmark.packed import is_kept, read_run
 from raxss.benchmark.result import RunResult
 from raxss.benchmark.study import BUILT_IN, Study, load_extensions
 from raxss.benchmark.systems import System
@@ -164,26 +164,12 @@ def place_of(folder: Path, dataset: str, system: str, seed: int | str, config_ha
     return folder / slug(dataset) / f"{slug(system)}-{seed}-{config_hash}.json"
 
 
-def done(run: Run) -> RunResult | None:
-    """The kept result of a run without a probe; None if there is none, or a damaged one."""
-    return _kept(run, RunResult)
-
-
-def evaluated(run: Run) -> EvaluatedRun | None:
-    """The kept result of a run with a probe."""
-    return _kept(run, EvaluatedRun)
-
-
-def is_done(run: Run) -> bool:
-    """Whether a run, with a probe or without, has a kept result."""
-    return (done(run) if run.probe is None else evaluated(run)) is not None
-
-
-def _kept(run: Run, kind: type[Kept]) -> Kept | None:
+def done(run: Run) -> Any:
+    """The kept `RunResult`, or `EvaluatedRun` with a probe; None if there is none, or a damaged one."""
     if not is_kept(run.place):
         return None
     try:
-        result = read_run(run.place, kind)
+        result: Any = read_run(run.place, RunResult if run.probe is None else EvaluatedRun)
     except DataError as error:
         logger.warning("%s It is computed again.", error)
         return None

@@ -44,33 +44,49 @@ RunKey = tuple[int, str]  # seed, fold
 class Resampled:
     """Metrics of one system on one dataset, in every draw.
 
-    Attributes
-    ----------
-    figures
-        (seed, fold) -> metric -> ``(1 + n_resamples,)``; the first is not resampled. NaN where a draw lacks a class
-        of the test series, or the metric does not exist.
-    groups
-        (seed, fold) -> the groups of those test series.
+    Figures are NaN where a draw lacks a class of the test series, or the metric does not exist.
     """
 
     dataset: str
     system: str
-    figures: Mapping[RunKey, Mapping[str, Floats]]
-    groups: Mapping[RunKey, frozenset[str]]
+    figures: Mapping[RunKey, Mapping[str, Floats]]  # metric -> (1 + n_resamples,); the first is not resampled
+    groups: Mapping[RunKey, frozenset[str]]  # groups of those test series
 
 
 # Bootstrap ----------------------------------------------------------------------------------------------------
 
 
-def paired_bootstrap(
+def resampled(
     results: Sequence[RunResult],
     *,
-    references: Sequence[str] = REFERENCES,
-    metrics: Sequence[str] = COMPARED,
     n_resamples: int = N_RESAMPLES,
     seed: int = SEED,
+    metrics: Sequence[str] = METRICS,
+) -> list[Resampled]:
+    """Metrics of every system in the same draws of groups, for `differences` and `intervals`.
+
+    The draws depend on the groups and the seed alone. ``metrics`` are those that are kept: of hundreds of settings
+    all would take a gigabyte.
+    """
+    found = []
+    for dataset in sorted({item.dataset for item in results}):
+        runs = [item for item in results if item.dataset == dataset]
+        _refuse_different_tests(runs)
+        places = {group: k for k, group in enumerate(sorted({group for run in runs for group in run.groups}))}
+        drawn = draw_counts(len(places), n_resamples, np.random.default_rng(seed))
+        counts = np.concatenate([np.ones((1, len(places)), dtype=np.int32), drawn])  # the first as it is
+        for system in sorted({run.system for run in runs}):
+            own = {_key(run): run for run in runs if run.system == system}
+            figures = {key: _figures_in_draws(own[key], counts, places, metrics) for key in sorted(own)}
+            groups = {key: frozenset(entry.groups) for key, entry in own.items()}
+            found.append(Resampled(dataset=dataset, system=system, figures=figures, groups=groups))
+    return found
+
+
+def differences(
+    draws: Sequence[Resampled], references: Sequence[str] = REFERENCES, metrics: Sequence[str] = COMPARED
 ) -> pd.DataFrame:
-    r"""The difference of every system from each reference, with a 95 % interval and a p-value.
+    r"""Paired bootstrap: the difference of every system from each reference, with a 95 % interval and a p-value.
 
     The groups of a dataset's test series are drawn with replacement, as many as there are; c_g is how often group g
     was drawn. Every series of that group then counts c_g times, under both systems and in every seed that tests it.
@@ -87,12 +103,12 @@ def paired_bootstrap(
     (Hall and Wilson, 1991). `holm` corrects over the systems that one reference is compared with in one metric on
     one dataset. Models are not trained again: the interval is about other groups, the deviation over seeds about
     training. Fewer than 6 groups have no interval. The expected calibration error is not compared, since a drawn
-    sample always looks less calibrated than it is.
+    sample always looks less calibrated than it is. The reference `CHANCE` is an AUC of .5: with shuffled labels, a
+    corrected p below .01 is a leak.
 
     Returns
     -------
-    Columns dataset, metric, reference, system, difference, low, high, p, p_holm, n_seeds, n_groups. Only seeds of
-    both systems count; references without results are left out.
+    The columns `DIFFERENCES`. Only seeds of both systems count; references without results are left out.
 
     Examples
     --------
@@ -101,55 +117,10 @@ def paired_bootstrap(
     ...                       names=tuple("abcdefgh"), labels=(0, 1) * 4, groups=tuple("abcdefgh"),
     ...                       probabilities=np.stack([1 - np.array(p), p], axis=1))
     >>> sure, unsure = [0.1, 0.9] * 4, [0.1, 0.9] * 3 + [0.8, 0.4]
-    >>> paired_bootstrap([run("sss", unsure), run("gru", sure)], metrics=["accuracy"])[
-    ...     ["metric", "reference", "system", "difference"]]
+    >>> draws = resampled([run("sss", unsure), run("gru", sure)])
+    >>> differences(draws, metrics=["accuracy"])[["metric", "reference", "system", "difference"]]
          metric reference system  difference
     0  accuracy       sss    gru        0.25
-    """
-    return differences(resampled(results, n_resamples=n_resamples, seed=seed), references, metrics)
-
-
-def resampled(
-    results: Sequence[RunResult],
-    *,
-    n_resamples: int = N_RESAMPLES,
-    seed: int = SEED,
-    metrics: Sequence[str] = METRICS,
-) -> list[Resampled]:
-    """Metrics of every system in the same draws of groups, see `paired_bootstrap`.
-
-    The draws depend on the groups and the seed alone. ``metrics`` are those that are kept: of hundreds of settings
-    all would take a gigabyte.
-    """
-    found = []
-    for dataset in sorted({item.dataset for item in results}):
-        runs = [item for item in results if item.dataset == dataset]
-        _refuse_different_tests(runs)
-        places = {group: k for k, group in enumerate(sorted({group for run in runs for group in run.groups}))}
-        counts = np.concatenate(
-            [
-                np.ones((1, len(places)), dtype=np.int32),  # as it is
-                draw_counts(len(places), n_resamples, np.random.default_rng(seed)),
-            ]
-        )
-        for system in sorted({run.system for run in runs}):
-            own = {_key(run): run for run in runs if run.system == system}
-            figures = {
-                key: {name: values for name, values in _figures_in_draws(entry, counts, places).items()
-                      if name in metrics}
-                for key, entry in sorted(own.items())
-            }  # fmt: skip
-            groups = {key: frozenset(entry.groups) for key, entry in own.items()}
-            found.append(Resampled(dataset=dataset, system=system, figures=figures, groups=groups))
-    return found
-
-
-def differences(
-    draws: Sequence[Resampled], references: Sequence[str] = REFERENCES, metrics: Sequence[str] = COMPARED
-) -> pd.DataFrame:
-    """The table of `paired_bootstrap`, from draws that were made already.
-
-    The reference `CHANCE` is an AUC of .5: with shuffled labels, a corrected p below .01 is a leak.
     """
     rows: list[Row] = []
     for dataset in sorted({draw.dataset for draw in draws}):
@@ -168,7 +139,7 @@ def intervals(draws: Sequence[Resampled], metrics: Sequence[str] = COMPARED) -> 
         n_groups = len(frozenset[str]().union(*draw.groups.values()))
         for metric in metrics:
             values = _mean_over_seeds({run: figures[metric] for run, figures in draw.figures.items()})
-            low, high = _interval(values, n_groups)
+            low, high, _ = _tested(values, n_groups)
             facts = {"dataset": draw.dataset, "system": draw.system, "metric": metric, "value": values[0]}
             rows.append(facts | {"low": low, "high": high, "n_groups": n_groups})
     return pd.DataFrame(rows, columns=["dataset", "system", "metric", "value", "low", "high", "n_groups"])
@@ -210,14 +181,14 @@ def _key(result: RunResult) -> RunKey:
 
 
 def _figures_in_draws(
-    result: RunResult, counts: NDArray[np.int32], places: Mapping[str, int]
+    result: RunResult, counts: NDArray[np.int32], places: Mapping[str, int], metrics: Sequence[str]
 ) -> dict[str, Floats]:
     """NaN where a draw lacks a class of the test series."""
     weights = counts[:, [places[group] for group in result.groups]]
     figures = weighted_scores(result.labels, result.probabilities, weights=weights, **result.scoring)
     kinds, codes = np.unique(np.asarray(result.labels), return_inverse=True)
     lacking = (weights @ np.eye(len(kinds), dtype=np.int32)[codes] == 0).any(axis=1)
-    return {name: np.where(lacking, np.nan, values) for name, values in figures.items()}
+    return {name: np.where(lacking, np.nan, figures[name]) for name in metrics}
 
 
 def _refuse_different_tests(runs: Sequence[RunResult]) -> None:
@@ -225,9 +196,7 @@ def _refuse_different_tests(runs: Sequence[RunResult]) -> None:
     tested: dict[RunKey, tuple[str, dict[str, Any]]] = {}
     seen = set()
     for run in runs:
-        what = f"{run.system!r} on {run.dataset!r}, seed {run.seed}" + (
-            f", fold {run.fold}" if run.fold else ""
-        )
+        what = f"{run.system!r} on {run.dataset!r}, seed {run.seed}{f', fold {run.fold}' if run.fold else ''}"
         if (run.system, _key(run)) in seen:
             raise DataError(
                 f"there are two results of {what}; a table has one. Keep those of one configuration."
@@ -244,7 +213,7 @@ def _refuse_different_tests(runs: Sequence[RunResult]) -> None:
 
 
 def difference(system: Resampled, reference: Resampled | None, metric: str) -> dict[str, Any]:
-    """One row of `paired_bootstrap` without its correction; the reference None is `CHANCE`, a value of .5."""
+    """One row of `differences` without its correction; the reference None is `CHANCE`, a value of .5."""
     both = [run for run in system.figures if reference is None or run in reference.figures]
     n_groups = len(frozenset[str]().union(*(system.groups[run] for run in both)))
     facts = {
@@ -257,14 +226,10 @@ def difference(system: Resampled, reference: Resampled | None, metric: str) -> d
     }
     if not both:
         return facts | dict.fromkeys(("difference", "low", "high", "p"), np.nan)
-    values = _mean_over_seeds(
-        {
-            run: system.figures[run][metric] - (0.5 if reference is None else reference.figures[run][metric])
-            for run in both
-        }
-    )
-    low, high = _interval(values, n_groups)
-    return facts | {"difference": values[0], "low": low, "high": high, "p": _p_value(values, n_groups)}
+    others = {run: 0.5 if reference is None else reference.figures[run][metric] for run in both}
+    values = _mean_over_seeds({run: system.figures[run][metric] - others[run] for run in both})
+    low, high, p = _tested(values, n_groups)
+    return facts | {"difference": values[0], "low": low, "high": high, "p": p}
 
 
 def mean_over_systems(draws: Sequence[Resampled], name: str) -> Resampled:
@@ -296,26 +261,14 @@ def _mean_of_known(rows: Sequence[Floats]) -> Floats:
         return np.where(known, stacked, 0.0).sum(axis=0) / known.sum(axis=0)
 
 
-def _interval(values: Floats, n_groups: int) -> tuple[float, float]:
-    drawn = _drawn(values, n_groups)
-    if not len(drawn):
-        return np.nan, np.nan
+def _tested(values: Floats, n_groups: int) -> tuple[float, float, float]:
+    """Interval and p-value, from resampled values without NaN; NaN of too few groups."""
+    drawn = values[1:][~np.isnan(values[1:])]
+    if n_groups < FEWEST_GROUPS or np.isnan(values[0]) or not len(drawn):
+        return np.nan, np.nan, np.nan
     low, high = np.percentile(drawn, [2.5, 97.5])
-    return float(low), float(high)
-
-
-def _p_value(values: Floats, n_groups: int) -> float:
-    drawn = _drawn(values, n_groups)
-    if not len(drawn):
-        return np.nan
     n_as_far = int((np.abs(drawn - values[0]) >= np.abs(values[0]) - ROUNDING).sum())
-    return (1 + n_as_far) / (1 + len(drawn))
-
-
-def _drawn(values: Floats, n_groups: int) -> Floats:
-    """Resampled values without NaN; none of too few groups."""
-    known = values[1:][~np.isnan(values[1:])]
-    return known[:0] if n_groups < FEWEST_GROUPS or np.isnan(values[0]) else known
+    return float(low), float(high), (1 + n_as_far) / (1 + len(drawn))
 
 
 # Critical difference ------------------------------------------------------------------------------------------
@@ -335,20 +288,14 @@ class CriticalDifference:
     cliques: tuple[tuple[str, ...], ...]
 
 
-def critical_difference(scores: pd.DataFrame, *, alpha: float = 0.05) -> CriticalDifference:
+def critical_difference(scores: pd.DataFrame) -> CriticalDifference:
     r"""Friedman's test and Nemenyi's critical difference of mean ranks (Demšar, 2006).
 
         CD = q / sqrt(2) * sqrt(k (k + 1) / (6 N))
 
-    with k systems, N blocks, and q the upper alpha quantile of the studentised range of k groups.
+    with k systems, N blocks, and q the upper 5 % quantile of the studentised range of k groups. Scores have blocks
+    as rows, such as (dataset, seed), and systems as columns; the higher the better. Equal ones share a rank.
 
-    Parameters
-    ----------
-    scores
-        Blocks as rows, such as (dataset, seed), systems as columns; the higher the better. Equal ones share a rank.
-
-    Examples
-    --------
     >>> scores = pd.DataFrame({"a": [0.9, 0.8, 0.9, 0.8], "b": [0.7, 0.7, 0.8, 0.7], "c": [0.5, 0.6, 0.7, 0.6]})
     >>> found = critical_difference(scores)
     >>> found.ranks.to_dict(), round(found.difference, 3), found.cliques
@@ -367,11 +314,9 @@ def critical_difference(scores: pd.DataFrame, *, alpha: float = 0.05) -> Critica
             f"system {scores.columns[system]!r} has no score in block {scores.index[block]!r}; ranks need every "
             "system in every block. Leave out one of them."
         )
-    ranks = pd.Series(
-        rankdata(-values, axis=1).mean(axis=0), index=[str(column) for column in scores.columns]
-    )
+    ranks = pd.Series(rankdata(-values, axis=1).mean(axis=0), index=scores.columns.map(str))
     ranks = ranks.sort_values(kind="stable")
-    quantile = studentized_range.ppf(1 - alpha, n_systems, np.inf)
+    quantile = studentized_range.ppf(0.95, n_systems, np.inf)
     difference = float(quantile / np.sqrt(2) * np.sqrt(n_systems * (n_systems + 1) / (6 * n_blocks)))
     return CriticalDifference(
         ranks=ranks,
@@ -410,14 +355,13 @@ def _cliques(ranks: pd.Series, difference: float) -> tuple[tuple[str, ...], ...]
     return tuple(found)
 
 
-def plot_critical_difference(found: CriticalDifference, *, ax: Axes | None = None) -> Axes:
+def plot_critical_difference(found: CriticalDifference) -> Axes:
     """Mean ranks on a line, the best at the left; bars join systems that do not differ."""
     names, ranks, k = list(found.ranks.index), found.ranks.to_numpy(), len(found.ranks)
     n_left = (k + 1) // 2
     first_row = -0.6 - 0.35 * len(found.cliques)
     depth = first_row - (n_left - 1)
-    if ax is None:
-        ax = Figure(figsize=(8, 0.9 + 0.26 * (1.8 - depth)), layout="constrained").subplots()
+    ax: Axes = Figure(figsize=(8, 0.9 + 0.26 * (1.8 - depth)), layout="constrained").subplots()
     margin = 0.32 * (k - 1)
     ax.set(xlim=(1 - margin, k + margin), ylim=(depth - 0.5, 1.8))
     ax.set_axis_off()
@@ -434,10 +378,8 @@ def plot_critical_difference(found: CriticalDifference, *, ax: Axes | None = Non
         end = 1 - 0.03 * (k - 1) if left else k + 0.03 * (k - 1)
         ax.plot([rank, rank, end], [0, y, y], color=FAINT, lw=0.8)
         text = f"{name}  {rank:.2f}" if left else f"{rank:.2f}  {name}"
-        gap = -0.01 * (k - 1) if left else 0.01 * (k - 1)
-        label = ax.text(
-            end + gap, y, text, ha="right" if left else "left", va="center", fontsize=9, color=INK
-        )
+        gap, side = (-0.01 * (k - 1), "right") if left else (0.01 * (k - 1), "left")
+        label = ax.text(end + gap, y, text, ha=side, va="center", fontsize=9, color=INK)
         label.set_parse_math(False)  # names are not formulas
     for row, clique in enumerate(found.cliques):
         reach = found.ranks[clique[0]] - 0.01 * (k - 1), found.ranks[clique[-1]] + 0.01 * (k - 1)

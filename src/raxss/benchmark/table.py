@@ -30,7 +30,7 @@ from raxss.benchmark.analyses.evaluation import Probe
 from raxss.benchmark.evaluation_set import View, slug, views_of
 from raxss.benchmark.packed import facts_of, pack_runs, read_facts
 from raxss.benchmark.result import RunResult
-from raxss.benchmark.runs import Run, done, evaluated, execute, is_done, plan_run
+from raxss.benchmark.runs import Run, done, execute, plan_run
 from raxss.benchmark.study import Study, load_extensions
 from raxss.benchmark.systems import System
 from raxss.data.prepare.folder import read_prepared
@@ -64,28 +64,14 @@ class Outcome:
     n_failed: int = 0
     n_missing: int = 0  # runs that are neither done nor failed
     files: list[Path] = field(default_factory=list)
+    rows: Any = None  # of an analysis: the tidy table that its page was made from
 
 
-def run_table(
-    study: Study,
-    out: Path | str,
-    *,
-    work: Work = HERE,
-    only: Iterable[str] = (),
-    seeds: Iterable[int] = (),
-    root: Path | str | None = None,
-) -> Outcome:
-    """Run a study, as far as it is not done yet, and write its report.
+def run_table(study: Study, out: Path | str, **options: Any) -> Outcome:
+    """Run a study, as far as it is not done yet, and write its report of everything that is done.
 
-    Parameters
-    ----------
-    only, seeds
-        Systems and seeds to run now, all by default; the report has everything that is done.
-    root
-        Folder with the registered datasets; ``RAXSS_DATA`` otherwise.
+    Options are those of `opened`.
 
-    Examples
-    --------
     >>> import tempfile
     >>> study = Study.from_toml('''
     ... systems = ["all-positive"]
@@ -98,14 +84,13 @@ def run_table(
     >>> [(one.system, len(one.names), one.split["description"]) for one in outcome.results]
     [('all-positive', 8, 'recording')]
     """
-    with opened(study, out, work, root) as table:
-        names, chosen = study.narrowed(only=only, seeds=seeds)
+    with opened(study, out, **options) as table:
         if study.text:
             write_text(Path(out) / STUDY_FILE, study.text)
         try:
-            table.run("trials", table.trials(names))
-            table.write_choices(names)
-            table.run("cells", table.runs(names, chosen))
+            table.run("trials", table.trials())
+            table.write_choices()
+            table.run("cells", table.runs(table.names, table.seeds))
         except KeyboardInterrupt:
             table.outcome()  # of what is done so far
             raise
@@ -114,41 +99,37 @@ def run_table(
         return outcome
 
 
-def list_table(
-    study: Study,
-    out: Path | str,
-    *,
-    work: Work = HERE,
-    only: Iterable[str] = (),
-    seeds: Iterable[int] = (),
-    root: Path | str | None = None,
-) -> list[tuple[str, str]]:
+def list_table(study: Study, out: Path | str, **options: Any) -> list[tuple[str, str]]:
     """Every fit of `run_table`, and whether it is done; nothing is written to ``out``.
 
     Data that is not prepared there is prepared in a temporary folder, because the fits depend on it.
     """
-    with opened(study, out, work, root, read_only=True) as table:
-        names, chosen = study.narrowed(only=only, seeds=seeds)
-        fits = [(str(run), state_of(run)) for run in table.trials(names)]
-        fits += [(str(run), state_of(run)) for run in table.runs(names, chosen)]
-        waiting = [row for row in table.rows(names) if table.choice_of(*row) is None]
-        return fits + [
+    with opened(study, out, read_only=True, **options) as table:
+        fits = [*table.trials(), *table.runs(table.names, table.seeds)]
+        waiting = [row for row in table.rows(table.names) if table.choice_of(*row) is None]
+        return [(str(run), state_of(run)) for run in fits] + [
             (f"{view.name}, {system.name}, seed {seed}", "waits for its choice")
             for view, system in waiting
-            for seed in chosen
+            for seed in table.seeds
         ]
 
 
 def state_of(run: Run) -> str:
     """Whether a run is done, failed or to do, as listed."""
-    return "done" if is_done(run) else "failed before" if run.error_place.exists() else "to do"
+    return "done" if done(run) else "failed before" if run.error_place.exists() else "to do"
 
 
 class OpenedStudy:
-    """A study with its data and a locked output folder; ``n_run`` and ``n_failed`` count runs and trials."""
+    """A study with its data and a locked output folder; ``n_run`` and ``n_failed`` count runs and trials.
 
-    def __init__(self, study: Study, out: Path, work: Work, views: list[View]) -> None:
+    ``names`` and ``seeds`` are the systems and seeds that were selected.
+    """
+
+    def __init__(
+        self, study: Study, out: Path, work: Work, views: list[View], selected: tuple[list[str], list[int]]
+    ) -> None:
         self._study, self.out, self._work, self._views = study, out, work, views
+        self.names, self.seeds = selected
         self._systems = study.compared()
         self._device = str(pick_device(work.device))
         self.n_run = self.n_failed = 0
@@ -160,9 +141,9 @@ class OpenedStudy:
 
     # Choices: made on the validation series of the first seed, kept for all seeds
 
-    def trials(self, names: Sequence[str]) -> list[Run]:
+    def trials(self) -> list[Run]:
         """A trial for each setting to choose from."""
-        return [trial for row in self.rows(names) for trial in self._trials_of(*row)]
+        return [trial for row in self.rows(self.names) for trial in self._trials_of(*row)]
 
     def _trials_of(self, view: View, system: System) -> list[Run]:
         choices = system.choices_for(view.longest)
@@ -177,26 +158,24 @@ class OpenedStudy:
         if not trials:
             return system.choices_for(view.longest)[0]
         results = [done(trial) for trial in trials]
-        if any(item is None for item in results):
+        if None in results:
             return None
-        figures = [item.validation for item in results if item is not None]
-        return dict(trials[best_of(figures)].choice)
+        return dict(trials[best_of([item.validation for item in results])].choice)
 
-    def write_choices(self, names: Sequence[str]) -> None:
+    def write_choices(self) -> None:
         """Write the choices, for readers only: they are made again from the trials."""
-        for view, system in self.rows(names):
+        for view, system in self.rows(self.names):
             trials = self._trials_of(view, system)
             choice = self.choice_of(view, system) if trials else None
             if choice is None:
                 continue
-            found = [(trial, done(trial)) for trial in trials]
             description = {
                 "dataset": view.name,
                 "system": system.name,
                 "choice": choice,
                 "by": "F1 of the validation series, ties by AUC, then the first",
                 "seed": self._study.seeds[0],
-                "trials": [{**trial.choice, **result.validation} for trial, result in found if result],
+                "trials": [{**trial.choice, **done(trial).validation} for trial in trials],
             }
             write_json(self.out / "choices" / slug(view.name) / f"{slug(system.name)}.json", description)
 
@@ -223,7 +202,7 @@ class OpenedStudy:
 
     def run(self, title: str, runs: Sequence[Run]) -> None:
         """Execute the runs that are not done; one that fails leaves its error, and the others go on."""
-        todo = [item for item in runs if not is_done(item)]
+        todo = [item for item in runs if done(item) is None]
         if not todo:
             return
         totals = Counter(item.system.name for item in runs)
@@ -298,7 +277,7 @@ def kept_of(runs: Iterable[Run]) -> tuple[list[tuple[Run, Any]], list[dict[str, 
     errors: list[dict[str, Any]] = []
     n_missing = 0
     for run in runs:
-        result = done(run) if run.probe is None else evaluated(run)
+        result = done(run)
         if result is not None:
             kept.append((run, result))
         elif run.error_place.exists():
@@ -363,22 +342,33 @@ def warn_of_sources(facts: Iterable[Mapping[str, Any]], out: Path) -> None:
 
 @contextmanager
 def opened(
-    study: Study, out: Path | str, work: Work, root: Path | str | None, *, read_only: bool = False
+    study: Study,
+    out: Path | str,
+    *,
+    work: Work = HERE,
+    only: Iterable[str] = (),
+    seeds: Iterable[int] = (),
+    root: Path | str | None = None,
+    read_only: bool = False,
 ) -> Iterator[OpenedStudy]:
-    """The study with its data, in a locked folder, or with ``read_only`` in one that nothing is written to."""
+    """The study with its data, in a locked folder, or with ``read_only`` in one that nothing is written to.
+
+    ``only`` and ``seeds`` select systems and seeds, all by default; ``root`` is the folder with the registered
+    datasets, ``RAXSS_DATA`` otherwise.
+    """
     load_extensions(study.extensions)
-    study.compared()
+    selected = study.narrowed(only=only, seeds=seeds)
     out = Path(os.path.abspath(out))
     if read_only:
         with tempfile.TemporaryDirectory(prefix="raxss-") as scratch:  # closed to other users
             views = views_of(study, out / "data", root=root, scratch=Path(scratch))
-            yield OpenedStudy(study, out, work, views)
+            yield OpenedStudy(study, out, work, views, selected)
         return
     check_engine(work.engine, work.address)  # before hours of preparation, not after
     with output_lock(os.path.realpath(out)):
         views = views_of(study, out / "data", root=root)
         _write_splits(views, out / "splits")
-        yield OpenedStudy(study, out, work, views)
+        yield OpenedStudy(study, out, work, views, selected)
 
 
 def _write_splits(views: Iterable[View], folder: Path) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -59,7 +59,7 @@ from raxss.benchmark.reading import fields_of, refuse_unknown
 from raxss.benchmark.runs import Run
 from raxss.benchmark.statistics import N_RESAMPLES, corrected
 from raxss.benchmark.study import Study, load_extensions
-from raxss.benchmark.table import HERE, OpenedStudy, Outcome, Work, kept_of, opened, state_of, warn_of_sources
+from raxss.benchmark.table import OpenedStudy, Outcome, kept_of, opened, state_of, warn_of_sources
 from raxss.errors import ConfigError, did_you_mean
 
 Frame = pd.DataFrame
@@ -70,23 +70,6 @@ Plots = dict[str, bytes]  # file name -> PNG
 class Analysis:
     """Evaluations of every fitted model of a study. Subclass it, write `evaluate`, and register the class.
 
-    Attributes
-    ----------
-    name
-        Given by `register_analysis`; results lie in a folder of this name.
-    title
-        Of its page, after the study's name; also its line in ``raxss analyse --help``.
-    kinds
-        Kinds of systems that can be evaluated (`raxss.benchmark.systems.System`); empty: every kind.
-    revision
-        Raise it when the same settings give other numbers than before: kept evaluations are then computed again.
-    template
-        Of its page: a file beside the templates of this package, or a path of your own.
-    outputs
-        Where the page and its figures are in the output folder, for the command line.
-
-    Examples
-    --------
     >>> @register_analysis("louder")
     ... @dataclass(frozen=True, kw_only=True)
     ... class Louder(Analysis):
@@ -106,11 +89,14 @@ class Analysis:
     >>> del ANALYSES["louder"]
     """
 
-    name: ClassVar[str] = ""
-    title: ClassVar[str] = ""
-    kinds: ClassVar[tuple[str, ...]] = ("windows",)
-    revision: ClassVar[int] = 0
-    template: ClassVar[str] = "analysis.md.j2"
+    name: ClassVar[str] = ""  # given by `register_analysis`; results lie in a folder of this name
+    title: ClassVar[str] = (
+        ""  # of its page, after the study's name; also its line in ``raxss analyse --help``
+    )
+    kinds: ClassVar[tuple[str, ...]] = ("windows",)  # of systems that can be evaluated; empty: every kind
+    revision: ClassVar[int] = 0  # raised when the same settings give other numbers, to compute them again
+    template: ClassVar[str] = "analysis.md.j2"  # of its page
+    #: Where the page and its figures are in the output folder, for the command line.
     outputs: ClassVar[tuple[str, str]] = ("{name}/README.md", "{name}/comparisons.csv")
 
     # Settings
@@ -137,22 +123,12 @@ class Analysis:
 
     # Evaluations of a study
 
-    def run_study(
-        self,
-        study: Study,
-        out: Path | str,
-        *,
-        work: Work = HERE,
-        only: Sequence[str] = (),
-        seeds: Sequence[int] = (),
-        root: Path | str | None = None,
-    ) -> AnalysisOutcome:
+    def run_study(self, study: Study, out: Path | str, **options: Any) -> Outcome:
         """Evaluate every fit that is not done yet, and write the page; as `raxss.benchmark.table.run_table`."""
-        study = of_kinds(study, self.kinds, only)
-        with opened(study, out, work, root) as table:
-            names, chosen = study.narrowed(only=only, seeds=seeds)
+        study = of_kinds(study, self.kinds, options.get("only", ()))
+        with opened(study, out, **options) as table:
             try:
-                table.run(self.name, self.runs(study, table, names, chosen))
+                table.run(self.name, self.runs(study, table, table.names, table.seeds))
             except KeyboardInterrupt:
                 self._outcome(study, table)  # of what is done so far
                 raise
@@ -160,20 +136,11 @@ class Analysis:
             pack_runs(table.out / self.name)
             return outcome
 
-    def list_study(
-        self,
-        study: Study,
-        out: Path | str,
-        *,
-        work: Work = HERE,
-        only: Sequence[str] = (),
-        seeds: Sequence[int] = (),
-        root: Path | str | None = None,
-    ) -> list[tuple[str, str]]:
+    def list_study(self, study: Study, out: Path | str, **options: Any) -> list[tuple[str, str]]:
         """Every fit of `run_study`, and whether it is done; nothing is written."""
-        study = of_kinds(study, self.kinds, only)
-        with opened(study, out, work, root, read_only=True) as table:
-            runs = self.runs(study, table, *study.narrowed(only=only, seeds=seeds))
+        study = of_kinds(study, self.kinds, options.get("only", ()))
+        with opened(study, out, read_only=True, **options) as table:
+            runs = self.runs(study, table, table.names, table.seeds)
             return [(f"{run}, {len(run.split.train)} training series", state_of(run)) for run in runs]
 
     def runs(self, study: Study, table: OpenedStudy, names: Sequence[str], seeds: Sequence[int]) -> list[Run]:
@@ -190,18 +157,16 @@ class Analysis:
             for fitted_on, probe in fits[view.name, seed]
         ]
 
-    def _outcome(self, study: Study, table: OpenedStudy) -> AnalysisOutcome:
+    def _outcome(self, study: Study, table: OpenedStudy) -> Outcome:
         """All evaluations of the whole study that there are, and its page."""
         kept, errors, n_missing = kept_of(self.runs(study, table, list(study.compared()), study.seeds))
         found, facts = [run for _, run in kept], [facts_of(run.place) for run, _ in kept]
-        place = table.out / self.name
+        place, results = table.out / self.name, [run.result for run in found]
         warn_of_sources(facts, place)
-        results = [run.result for run in found]
-        outcome = AnalysisOutcome(results, errors, table.n_run, table.n_failed, n_missing)
-        if not found and not errors:
-            return outcome
-        files, rows = self.write(found, facts=facts, errors=errors, out=place, study_name=study.name)
-        return replace(outcome, files=files, rows=rows)
+        files, rows = [], tidy([])
+        if found or errors:
+            files, rows = self.write(found, facts=facts, errors=errors, out=place, study_name=study.name)
+        return Outcome(results, errors, table.n_run, table.n_failed, n_missing, files, rows)
 
     # Rows, tables and page
 
@@ -355,13 +320,6 @@ def _frozen(value: Any) -> Any:
 
 
 # Analyses by name ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class AnalysisOutcome(Outcome):
-    """Results of an analysis; ``rows`` is the tidy table that its page was made from."""
-
-    rows: Frame = field(default_factory=lambda: tidy([]))
 
 
 ANALYSES: dict[str, type[Analysis]] = {}

@@ -24,7 +24,7 @@ import pandas as pd
 
 from raxss._core.atomic import canonical_hash, json_ready, write_text
 from raxss._core.store import computed_once
-from raxss.benchmark.analyses.analysis import Analysis, AnalysisOutcome, register_analysis
+from raxss.benchmark.analyses.analysis import Analysis, of_kinds, register_analysis
 from raxss.benchmark.analyses.faithfulness_control import run_controls
 from raxss.benchmark.analyses.faithfulness_report import rows_of, write_faithfulness, write_index
 from raxss.benchmark.analyses.mil_adapter import MILModelAdapter
@@ -33,9 +33,9 @@ from raxss.benchmark.evaluation_set import View, slug
 from raxss.benchmark.pages.tidy import tidy
 from raxss.benchmark.result import RunResult
 from raxss.benchmark.runs import Run, fit_run, plan_run
-from raxss.benchmark.study import Study, load_extensions
+from raxss.benchmark.study import Study
 from raxss.benchmark.systems import System
-from raxss.benchmark.table import HERE, OpenedStudy, Work, opened
+from raxss.benchmark.table import HERE, OpenedStudy, Outcome, Work, opened
 from raxss.errors import ConfigError
 from raxss.estimator.classifier import RAxSSClassifier
 from raxss.explain.faithfulness.deletion import N_RANDOM, N_STEPS
@@ -61,15 +61,8 @@ def subject_of(model: Any) -> ModelAdapter:
 class Faithfulness(Analysis):
     """Probes of one fold of each system: perturbed signals, swapped neighbours, randomised networks.
 
-    Each system is refitted, for stability also with another seed. Every dataset has its own page.
-
-    Attributes
-    ----------
-    n_series, seed, probes, n_steps, n_random
-        As in `raxss.explain.faithfulness.running.Plan`; 0 series stands for all.
-    controls
-        Whether planted motifs and random weights are probed too.
-
+    Each system is refitted, for stability also with another seed. Every dataset has its own page. Settings are
+    those of `raxss.explain.faithfulness.running.Plan`; 0 series stands for all.
     """
 
     title: ClassVar[str] = "how far can the explanations be trusted?"
@@ -81,7 +74,7 @@ class Faithfulness(Analysis):
     probes: tuple[str, ...] = PROBES
     n_steps: int = N_STEPS
     n_random: int = N_RANDOM
-    controls: bool = True
+    controls: bool = True  # whether planted motifs and random weights are probed too
 
     def __post_init__(self) -> None:
         _ = self.plan  # checks the settings
@@ -92,89 +85,66 @@ class Faithfulness(Analysis):
         settings = {item: getattr(self, item) for item in ("seed", "probes", "n_steps", "n_random")}
         return Plan(n_series=self.n_series or None, **settings)
 
-    def run_study(
-        self,
-        study: Study,
-        out: Path | str,
-        *,
-        work: Work = HERE,
-        only: Sequence[str] = (),
-        seeds: Sequence[int] = (),
-        root: Path | str | None = None,
-    ) -> AnalysisOutcome:
+    def run_study(self, study: Study, out: Path | str, **options: Any) -> Outcome:
         """Refit one seed of each system, the first by default, probe it on its test series, and write the pages."""
-        seed, study = _one_seed(study, work, seeds), _narrowed(study, only)
+        study, device = self._checked(study, **options)
         if (Path(out) / "results.csv").exists():
             raise ConfigError(
                 f"{Path(out).name!r} has the table of a study, whose page would be replaced. Choose another folder."
             )
         pages, rows, results, n_run = [], [], [], 0
-        with opened(study, out, work, root) as table:
-            for view, fits in self._fits(study, table, seed, work.device):
+        with opened(study, out, **options) as table:
+            seed = table.seeds[0]
+            for view, fits in self._fits(study, table, device):
                 home = table.out / slug(view.name)
                 n_run += sum(not fit.place.exists() for fit in fits)
                 found = {fit.run.system.name: fit.parts() for fit in fits}
                 results += [fit.result(found[fit.run.system.name]) for fit in fits]
                 beside = {}
                 if self.controls:
-                    beside = run_controls(table.out / "controls", plan=self.plan, device=work.device)
+                    beside = run_controls(table.out / "controls", plan=self.plan, device=device)
                 title = f"{view.name}, fold {study.seeds.index(seed)}"
                 written = write_faithfulness(found, out=home, title=title, controls=beside)
                 pages.append(written[-1])
                 rows.append(rows_of(found).assign(dataset=view.name, seed=seed))
             write_index(table.out)
         all_rows = tidy(pd.concat(rows, ignore_index=True), study=study.name, analysis=self.name)
-        return AnalysisOutcome(results, [], n_run, files=pages, rows=all_rows)
+        return Outcome(results, [], n_run, files=pages, rows=all_rows)
 
-    def list_study(
+    def list_study(self, study: Study, out: Path | str, **options: Any) -> list[tuple[str, str]]:
+        """The fits of `run_study`, and whether each is done."""
+        study, device = self._checked(study, **options)
+        with opened(study, out, read_only=True, **options) as table:
+            fits = [fit for _, some in self._fits(study, table, device) for fit in some]
+            return [(str(fit.run), "done" if fit.place.exists() else "to do") for fit in fits]
+
+    def _fits(self, study: Study, table: OpenedStudy, device: str) -> Iterator[tuple[View, list[_Fit]]]:
+        """The fits of each dataset."""
+        seed = table.seeds[0]
+        for view, rows in itertools.groupby(table.rows(table.names), key=itemgetter(0)):
+            home = table.out / slug(view.name)
+            yield view, [_Fit.of(study, view, system, seed, home, self.plan, device) for _, system in rows]
+
+    def _checked(
         self,
         study: Study,
-        out: Path | str,
         *,
         work: Work = HERE,
         only: Sequence[str] = (),
         seeds: Sequence[int] = (),
-        root: Path | str | None = None,
-    ) -> list[tuple[str, str]]:
-        """The fits of `run_study`, and whether each is done."""
-        seed, study = _one_seed(study, work, seeds), _narrowed(study, only)
-        with opened(study, out, work, root, read_only=True) as table:
-            fits = [fit for _, some in self._fits(study, table, seed, work.device) for fit in some]
-            return [(str(fit.run), "done" if fit.place.exists() else "to do") for fit in fits]
-
-    def _fits(
-        self, study: Study, table: OpenedStudy, seed: int, device: str
-    ) -> Iterator[tuple[View, list[_Fit]]]:
-        """The fits of each dataset."""
-        for view, rows in itertools.groupby(table.rows(), key=itemgetter(0)):
-            home = table.out / slug(view.name)
-            yield view, [_Fit.of(study, view, system, seed, home, self.plan, device) for _, system in rows]
-
-
-def _one_seed(study: Study, work: Work, seeds: Sequence[int]) -> int:
-    """The seed whose fits are probed."""
-    if work.engine != "local" or work.n_workers != 1:
-        raise ConfigError(
-            f"faithfulness probes one fit after the other in this process, but {work.n_workers} workers of the "
-            f"engine {work.engine!r} were given; leave both out."
-        )
-    _, chosen = study.narrowed(seeds=seeds)
-    if len(seeds) > 1:
-        raise ConfigError(f"faithfulness probes one seed, but {list(seeds)} were named; choose one of them.")
-    return chosen[0]
-
-
-def _narrowed(study: Study, names: Sequence[str]) -> Study:
-    """The study with these systems, by default all whose explanations can be probed."""
-    load_extensions(study.extensions)
-    able = [name for name, item in study.compared().items() if item.kind in Faithfulness.kinds]
-    for name in names:
-        if name not in able:
+        **_: Any,
+    ) -> tuple[Study, str]:
+        """The study with the systems that can be probed, and the device."""
+        if work.engine != "local" or work.n_workers != 1:
             raise ConfigError(
-                f"system {name!r} is not among those of the study that weigh or pool windows: "
-                f"{', '.join(able) or 'none'}. Name some of these."
+                f"faithfulness probes one fit after the other in this process, but {work.n_workers} workers of the "
+                f"engine {work.engine!r} were given; leave both out."
             )
-    return replace(study, systems=tuple(names or able))
+        if len(seeds) > 1:
+            raise ConfigError(
+                f"faithfulness probes one seed, but {list(seeds)} were named; choose one of them."
+            )
+        return of_kinds(study, self.kinds, only), work.device
 
 
 def seed_of(study: Study, fold: int) -> int:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import raxss.benchmark.analyses
-from raxss.benchmark.analyses.analysis import Analysis, AnalysisOutcome, find_analysis
+from raxss.benchmark.analyses.analysis import Analysis, find_analysis
 from raxss.benchmark.study import Study, load_extensions
+from raxss.benchmark.table import Outcome
 
 for _module in pkgutil.iter_modules(raxss.benchmark.analyses.__path__):
     importlib.import_module(f"{raxss.benchmark.analyses.__name__}.{_module.name}")
@@ -34,10 +35,10 @@ def analysis_for(study: Study, name: str) -> Analysis:
     return find_analysis(name).from_settings(study.analyses.get(name, {}))
 
 
-def run_analysis(name: str, study: Study, out: Path | str, **options: Any) -> AnalysisOutcome:
+def run_analysis(name: str, study: Study, out: Path | str, **options: Any) -> Outcome:
     """Run an analysis with the study's settings, as far as it is not done yet, and write its page.
 
-    Options are those of `raxss.benchmark.table.run_table`.
+    Options are those of `raxss.benchmark.table.opened`.
     """
     return analysis_for(study, name).run_study(study, out, **options)
 

@@ -48,23 +48,13 @@ def twins() -> dict[str, tuple[str, str, str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Cross:
-    """A cross of settings.
+    """A cross of settings."""
 
-    Attributes
-    ----------
-    weightings
-        Keys of `twins`, which adds their controls. ``"gated"`` is for models that were fitted with a gate.
-    exclusions
-        In samples (int) or window lengths (float), as in the estimator.
-    smoothings
-        0 should be among them: no smoothing.
-    """
-
-    weightings: Sequence[str] = ("support",)
+    weightings: Sequence[str] = ("support",)  # keys of `twins`; "gated" is for models fitted with a gate
     spaces: Sequence[Space] = ("signal", "features")
-    exclusions: Sequence[int | float] = (0, 0.5)
+    exclusions: Sequence[int | float] = (0, 0.5)  # in samples (int) or window lengths (float)
     temperatures: Sequence[float] = (0.02, 0.05, 0.1, 0.2, 0.5)
-    smoothings: Sequence[float] = (0.0, 0.5)
+    smoothings: Sequence[float] = (0.0, 0.5)  # 0 should be among them: no smoothing
 
     def __post_init__(self) -> None:
         for name in self.weightings:
@@ -88,14 +78,9 @@ class Cross:
         """One row a setting, in the order in which `reweigh` computes them."""
         found = []
         for space, exclusion in self.lists:
-            weights = [
-                (twin, temperature)
-                for name in self.weightings
-                for twin, temperature in itertools.product(twins()[name], self.temperatures)
-            ]
-            ways = [
-                (*item, pooling) for item in [*weights, (UNIFORM, np.nan)] for pooling in ("mean", "logit")
-            ]
+            named = [twin for name in self.weightings for twin in twins()[name]]
+            weights = [*itertools.product(named, self.temperatures), (UNIFORM, np.nan)]
+            ways = [(*item, pooling) for item in weights for pooling in ("mean", "logit")]
             ways.append((UNIFORM, np.nan, "top tenth"))
             for (weighting, temperature, pooling), smoothing in itertools.product(ways, self.smoothings):
                 found.append((space, exclusion, weighting, temperature, pooling, smoothing))
@@ -148,14 +133,13 @@ def reweigh(
     cross = cross or Cross()
     rows = cross.rows()
     series = model.known_series(X)
-    probabilities = reweighted(model, series, cross, positive=positive).transpose(1, 0, 2)
-    probabilities = probabilities.reshape(len(series) * len(rows), -1)
-    table = pd.concat([rows] * len(series), ignore_index=True)
-    table.insert(0, "series", np.repeat([item.name for item in series], len(rows)))
-    table.insert(1, "label", np.repeat(np.array([item.label for item in series], dtype=object), len(rows)))
-    return table.assign(
-        **{f"probability_{name}": probabilities[:, c] for c, name in enumerate(model.classes_)}
-    )
+    found = reweighted(model, series, cross, positive=positive)
+    columns = [f"probability_{name}" for name in model.classes_]
+    tables = [
+        rows.assign(series=item.name, label=item.label, **dict(zip(columns, found[:, k].T, strict=True)))
+        for k, item in enumerate(series)
+    ]
+    return pd.concat(tables, ignore_index=True)[["series", "label", *rows, *columns]]
 
 
 def reweighted(
@@ -171,10 +155,9 @@ def reweighted(
     series = model.known_series(X)
     scores = list(predictor.window_scores(series, with_features=gated or "features" in cross.spaces))
     found = [_retrieved(predictor, scores, *item) for item in cross.lists]
+    column = classes.index(positive)
     parts = [
-        np.concatenate(
-            [_one_list(predictor, score, lists[place], cross, classes.index(positive)) for lists in found]
-        )
+        np.concatenate([_one_list(predictor, score, lists[place], cross, column) for lists in found])
         for place, score in enumerate(scores)
     ]
     return np.stack(parts, axis=1)
@@ -194,19 +177,14 @@ def weighed(
     found: Sequence[Retrieval | None] = [None] * len(scores)
     if retrieves:
         found = _retrieved(predictor, scores, space, exclusion)
-    others = [replace(predictor, weighting=name) for name in weightings]
-    found_probabilities = [
-        [
-            other.calibrate(
-                other.aggregate(
-                    score.series, score.windows, score.posteriors, lists, score.gate
-                ).series_probability
-            )
-            for other in others
-        ]
-        for score, lists in zip(scores, found, strict=True)
-    ]
-    return np.stack(found_probabilities, axis=1)
+
+    def probability(weighting: str, score: WindowScores, lists: Retrieval | None) -> NDArray[np.float64]:
+        other = replace(predictor, weighting=weighting)
+        parts = other.aggregate(score.series, score.windows, score.posteriors, lists, score.gate)
+        return other.calibrate(parts.series_probability)
+
+    pairs = list(zip(scores, found, strict=True))
+    return np.stack([[probability(name, *pair) for pair in pairs] for name in weightings])
 
 
 def needs_gate(model: RAxSSClassifier, weightings: Sequence[str]) -> bool:

@@ -80,8 +80,8 @@ def overview(results: Path) -> dict[str, bytes]:
         main=[_about_block(entry) for entry in main],
         doubled=doubled,
         plots=list(plots),
-        missing=_missing(folders),
-        n_missing=sum(entry.count for folder in folders for entry in folder.missing),
+        missing=[text for folder in folders for text, _ in folder.missing],
+        n_missing=sum(count for folder in folders for _, count in folder.missing),
         n_expected=sum(folder.n_expected for folder in folders),
         against=_against_parent(main),
         standing=_standing(main),
@@ -95,7 +95,7 @@ def overview(results: Path) -> dict[str, bytes]:
         changed=_changed([value for value in blocks if value.kind == "changed"]),
         variants=_variants([value for value in blocks if value.kind == "variants"]),
         shuffled=[_shuffled(value) for value in blocks if value.kind == "shuffled"],
-        quotes=[{"name": quote.name, "title": quote.title, "text": Markdown(quote.text)} for quote in quotes],
+        quotes=quotes,
         places=_places(folders),
         commands=_commands(folders, results.name),
         folders=folders,
@@ -148,7 +148,7 @@ def _entry(block: Block, system: str, best: float) -> Markdown | str:
     row = block.figure(system)
     names, n_seeds = block.expected
     if row is None:
-        return "failed" if block.failed.get(system) else "not run" if system in names else NONE
+        return "failed" if system in block.failed else "not run" if system in names else NONE
     mean, deviation = row["value"], row["sd"]
     if np.isnan(mean):
         return "does not exist"
@@ -171,17 +171,6 @@ def _about_block(block: Block) -> dict[str, Any]:
         "n_seeds": block.fits["seed"].nunique(),
         "leaky": bool((block.fits["leaky"] == 1).any()),
     }
-
-
-def _missing(folders: Sequence[Folder]) -> list[str]:
-    """Runs without a result, grouped."""
-    return [
-        f"{folder.name}, {group.dataset}: {', '.join(group.systems) or 'every system'}, "
-        f"seed{'' if len(group.seeds) == 1 else 's'} {', '.join(map(str, group.seeds))}: {group.reason} "
-        f"({group.count})"
-        for folder in folders
-        for group in folder.missing
-    ]
 
 
 # How ours stands ----------------------------------------------------------------------------------------------
@@ -210,16 +199,15 @@ def _standing(blocks: Sequence[Block]) -> list[str]:
             continue
         metric, value = TITLES[block.headline].removesuffix(" %"), number(mean, block.headline)
         by_mean = sorted(block.systems, key=lambda name: -block.mean(name))
+        rows = {name: row for name in by_mean if (row := block.difference(name, OURS)) is not None}
         above = [name for name in by_mean if block.mean(name) > mean]
         if not above:
             best = f"{block.dataset}: {OURS} has the highest mean {metric}, {value}."
-            close = [f"{name} {_by(block, name)}" for name in by_mean if _may_be_as_good(block, name)]
+            close = [f"{name} {_by(block, name)}" for name, row in rows.items() if row["high"] >= 0]
             found.append(f"{best} Not told apart from it: {'; '.join(close)}." if close else best)
             continue
         named = "; ".join(f"{name} by {_by(block, name)}" for name in above)
-        clear = [
-            name for name in above if (row := block.difference(name, OURS)) is not None and row["low"] > 0
-        ]
+        clear = [name for name in above if name in rows and rows[name]["low"] > 0]
         excluded = (
             "the 95 % interval excludes 0 for " + ", ".join(clear) if clear else "no 95 % interval excludes 0"
         )
@@ -227,12 +215,6 @@ def _standing(blocks: Sequence[Block]) -> list[str]:
             f"{block.dataset}: {OURS} is not at the top ({metric} {value}). Above it: {named}; {excluded}."
         )
     return found
-
-
-def _may_be_as_good(block: Block, system: str) -> bool:
-    """Whether the 95 % interval of its difference from ours does not exclude 0."""
-    found = block.difference(system, OURS)
-    return found is not None and bool(found["high"] >= 0)
 
 
 def _by(block: Block, system: str) -> str:
@@ -283,22 +265,14 @@ def _variants(blocks: Sequence[Block]) -> list[dict[str, Any]]:
                 compared = block.difference(name, reference) if k in differs else None
                 texts.append(NONE if compared is None else difference(compared, block.headline))
                 if compared is not None:
-                    verdicts[_side(compared)].append(f"{name} on {block.dataset}")
-            rows.append([name, *texts, _what(differs, blocks)])
+                    side = "above" if compared["low"] > 0 else "below" if compared["high"] < 0 else "neither"
+                    verdicts[side].append(f"{name} on {block.dataset}")
+            what = "; ".join(f"{blocks[k].dataset}: {text}" for k, text in differs.items())
+            rows.append(
+                [name, *texts, what if len(set(differs.values())) > 1 else next(iter(differs.values()))]
+            )
         found.append({"reference": reference, "table": table(header, rows), "verdicts": verdicts})
     return found
-
-
-def _what(differs: Mapping[int, str], blocks: Sequence[Block]) -> str:
-    """How a variant differs from its base; dataset by dataset where that is not the same everywhere."""
-    if len(set(differs.values())) == 1:
-        return next(iter(differs.values()))
-    return "; ".join(f"{blocks[k].dataset}: {text}" for k, text in differs.items())
-
-
-def _side(compared: Mapping[Any, Any]) -> str:
-    """Where the interval of a difference lies."""
-    return "above" if compared["low"] > 0 else "below" if compared["high"] < 0 else "neither"
 
 
 def _shuffled(block: Block) -> dict[str, Any]:

@@ -79,16 +79,10 @@ def make_page(
     ranks: CriticalDifference | None = None,
     unranked: Sequence[str] = (),
 ) -> str:
-    """The text of the page.
+    """The text of the page, from ``results``, ``summary``, ``pooled`` and ``comparisons`` as read from their files.
 
-    Parameters
-    ----------
-    tables
-        ``results``, ``summary``, ``pooled`` and ``comparisons`` as read from their files.
-    plots
-        Names of the plots that there are.
-    ranks, unranked
-        Of the systems in all blocks; names of the others.
+    ``plots`` are the names of the plots that there are; ``ranks`` those of the systems in all blocks, ``unranked``
+    the other systems.
     """
     runs = tables["results"]
     failed = runs[runs["error"] != ""]

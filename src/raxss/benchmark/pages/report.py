@@ -67,18 +67,10 @@ def write_report(
 ) -> list[Path]:
     """Write the tables, plots and page of a study; returns the files, the page last.
 
-    Parameters
-    ----------
-    facts
-        Recorded with a result (``seconds``, ``device``, ``n_threads``, ``warnings``; ``seconds_of_choice``), by
-        ``(dataset, system, seed)`` or ``(dataset, system, seed, fold)``.
-    errors
-        One for each run that failed: ``dataset``, ``system``, ``seed``, ``fold``, ``type``, ``message``.
-    settings
-        Of `tables_of`.
+    ``facts`` were recorded with a result (``seconds``, ``device``, ``n_threads``, ``warnings``,
+    ``seconds_of_choice``), by ``(dataset, system, seed)``; ``errors`` are of the runs that failed (``dataset``,
+    ``system``, ``seed``, ``fold``, ``type``, ``message``); settings are those of `tables_of`.
 
-    Examples
-    --------
     >>> import tempfile
     >>> result = RunResult(dataset="toy", system="sss", seed=1, config_hash="ab12", classes=("a", "b"),
     ...                     positive="b", names=("s1", "s2"), labels=("a", "b"), groups=("g1", "g2"),
@@ -107,36 +99,29 @@ def tables_of(
     *,
     facts: Mapping[Any, Mapping[str, Any]],
     errors: Sequence[Mapping[str, Any]],
-    references: Sequence[str] = REFERENCES,
     headlines: Mapping[str, str] | None = None,
     variants: Mapping[str, System] | None = None,
     n_resamples: int = N_RESAMPLES,
 ) -> dict[str, Frame]:
     """``results``, ``summary``, ``pooled`` and ``comparisons``: views of the tidy rows.
 
-    Parameters
-    ----------
-    references
-        Systems that all others are compared with, as far as they have results.
-    headlines
-        Dataset -> the metric that its systems are ordered by, AUC by default.
-    variants
-        Variants of other systems; each is compared with its base.
+    ``headlines`` are the metrics that systems of a dataset are ordered by, AUC by default; ``variants`` are
+    variants of other systems, each of which is compared with its base.
     """
     found, usable, variants = [], [], variants or {}
     for item in results:
         try:
-            found.append(_fit(item, _facts_of(item, facts)))
+            found.append(_fit(item, facts.get((item.dataset, item.system, item.seed), {})))
             usable.append(item)
         except DataError as error:  # a table with a hole is better than none
             found.append(failed_row({**fit_of(item), "type": type(error).__name__, "message": str(error)}))
     runs = pd.DataFrame([*found, *map(failed_row, errors)], columns=_fit_columns())
     runs = _in_order(runs, runs)
-    rows = rows_of(runs, usable, references=references, variants=variants, n_resamples=n_resamples)
+    rows = rows_of(runs, usable, variants, n_resamples)
     means, compared = (over_seeds(rows, differences=entry) for entry in (False, True))
     compared = compared.rename(columns={"value": "difference"}).assign(
         metric=pd.Categorical(compared["metric"], COMPARED),
-        reference=pd.Categorical(compared["reference"], [*references, *_bases(references, variants), CHANCE]),
+        reference=pd.Categorical(compared["reference"], [*REFERENCES, *_bases(variants), CHANCE]),
     )
     return {
         "results": runs,
@@ -149,12 +134,7 @@ def tables_of(
 
 
 def rows_of(
-    runs: Frame,
-    results: Sequence[RunResult],
-    *,
-    references: Sequence[str],
-    variants: Mapping[str, System],
-    n_resamples: int,
+    runs: Frame, results: Sequence[RunResult], variants: Mapping[str, System], n_resamples: int
 ) -> Frame:
     """The tidy table: fits; means over seeds (over folds first); pooled predictions, whose ``part`` is `POOLED`;
     differences from references, bases and chance.
@@ -173,8 +153,8 @@ def rows_of(
     )
     draws = resampled(results, n_resamples=n_resamples)
     means = means.merge(intervals(draws)[[*at, "low", "high"]], how="left", on=at)
-    compared = [differences(draws, references)]
-    for base in _bases(references, variants):
+    compared = [differences(draws)]
+    for base in _bases(variants):
         family = {base, *(name for name, variant in variants.items() if variant.base == base)}
         compared.append(differences([draw for draw in draws if draw.system in family], [base]))
     shuffled = [entry for entry in results if entry.changes.get("shuffled")]
@@ -188,10 +168,10 @@ def rows_of(
     return tidy(table.reindex(columns=[*dict.fromkeys([*table.columns, "part"])]), analysis="table")
 
 
-def _bases(references: Sequence[str], variants: Mapping[str, System]) -> list[str]:
+def _bases(variants: Mapping[str, System]) -> list[str]:
     """Bases of variants that are no references: only their variants are compared with them."""
     bases = dict.fromkeys(variant.base for variant in variants.values() if variant.base is not None)
-    return [base for base in bases if base not in references]
+    return [base for base in bases if base not in REFERENCES]
 
 
 def _fit_columns() -> list[str]:
@@ -226,11 +206,6 @@ def _fit(result: RunResult, facts: Mapping[str, Any]) -> dict[str, Any]:
         "n_warnings": len(facts.get("warnings", ())),
         "config_hash": result.config_hash,
     }
-
-
-def _facts_of(result: RunResult, facts: Mapping[Any, Mapping[str, Any]]) -> Mapping[str, Any]:
-    key = (result.dataset, result.system, result.seed)
-    return facts.get((*key, result.fold), facts.get(key, {}))
 
 
 def failed_row(error: Mapping[str, Any]) -> dict[str, Any]:
@@ -270,20 +245,19 @@ def _summary(
     rows = []
     for (dataset, system), own in done.groupby(["dataset", "system"], observed=True, sort=True):
         variant = variants.get(str(system))
-        rows.append(
-            {
-                "dataset": dataset,
-                "system": system,
-                "n_seeds": counts[dataset, system],
-                "n_parameters": own["n_parameters"].max(),
-                "seconds_mean": own.groupby("seed")["seconds"].mean().mean(),
-                "seconds_of_choice": own["seconds_of_choice"].max(),  # made once for all seeds
-                "choice": "; ".join(dict.fromkeys(item for item in own["choice"] if item)),
-                "headline": headlines.get(str(dataset), HEADLINES[0]),
-                "base": variant.base if variant else None,
-                "about": variant.description if variant else None,
-            }
-        )
+        known = {
+            "dataset": dataset,
+            "system": system,
+            "n_seeds": counts[dataset, system],
+            "n_parameters": own["n_parameters"].max(),
+            "seconds_mean": own.groupby("seed")["seconds"].mean().mean(),
+            "seconds_of_choice": own["seconds_of_choice"].max(),  # made once for all seeds
+            "choice": "; ".join(dict.fromkeys(item for item in own["choice"] if item)),
+            "headline": headlines.get(str(dataset), HEADLINES[0]),
+            "base": variant.base if variant else None,
+            "about": variant.description if variant else None,
+        }
+        rows.append(known)
     about = ["dataset", "system", "n_seeds", "n_parameters", "seconds_mean", "seconds_of_choice", "choice",
              "headline", "base", "about"]  # fmt: skip
     table = pd.DataFrame(rows, columns=about).merge(figures, how="left", on=["dataset", "system"])
@@ -301,12 +275,10 @@ def _pooled_rows(results: Sequence[RunResult], n_resamples: int) -> list[Row]:
         heap = replace(own[0], seed=0, fold=None, probabilities=probabilities, **joined)
         (draws,) = resampled([heap], n_resamples=n_resamples)
         at = {"dataset": dataset, "system": system, "part": POOLED}
-        bounds = {str(item.pop("metric")): item for item in intervals([draws]).to_dict("records")}
-        for name in METRICS:
-            low, high = (bounds.get(name, {}).get(side, np.nan) for side in ("low", "high"))
-            rows.append(
-                at | {"metric": name, "value": draws.figures[0, ""][name][0], "low": low, "high": high}
-            )
+        bounds = {row["metric"]: {"low": row["low"], "high": row["high"]}
+                  for row in intervals([draws]).to_dict("records")}  # fmt: skip
+        values = {name: draws.figures[0, ""][name][0] for name in METRICS}
+        rows += [at | {"metric": name, "value": values[name]} | bounds.get(name, {}) for name in METRICS]
         n_series = len(set(heap.names))
         counts = (len(heap.names), n_series, len(set(heap.groups)), int(n_series == len(heap.names)))
         rows += [at | {"metric": name, "value": value} for name, value in zip(COUNTS, counts, strict=True)]

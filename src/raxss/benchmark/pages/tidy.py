@@ -33,8 +33,6 @@ Row = dict[str, Any]
 def tidy(rows: Iterable[Mapping[str, Any]] | Frame, *, study: str = "", analysis: str = "") -> Frame:
     """Rows as one table: `COLUMNS` first, then settings; what a row lacks is missing.
 
-    Examples
-    --------
     >>> table = tidy([{"dataset": "toy", "system": "sss", "seed": 1, "level": 0.1, "metric": "auc", "value": 0.5}])
     >>> list(table.dropna(axis="columns"))
     ['study', 'analysis', 'dataset', 'system', 'seed', 'reference', 'metric', 'value', 'level']
@@ -174,10 +172,7 @@ def wide(table: Frame, index: Sequence[str], *, columns: str = "metric", values:
 def narrow(table: Frame, index: Sequence[str], parts: Mapping[str, str]) -> Frame:
     """The inverse of `wide` with values: a row for each row of the table and each metric that it has columns of.
 
-    Parameters
-    ----------
-    parts
-        Ending of a column's name -> the number of a row that it is.
+    ``parts``: ending of a column's name -> the number of a row that it is.
 
     >>> summary = pd.DataFrame({"system": ["sss"], "auc_mean": [0.8], "auc_low": [0.7], "f1_mean": [0.6]})
     >>> narrow(summary, ["system"], {"_mean": "value", "_low": "low"}).to_csv(index=False).split()
