@@ -35,6 +35,7 @@ from raxss.data.formats import (
 from raxss.data.formats.opening import UNEXPECTED
 from raxss.data.formats.registry import all_suffixes, searched_suffixes
 from raxss.data.inspection import inspect_file, inspect_paths
+from raxss.data.inspection.sidecars import facts_of
 from raxss.data.recording import ArrayRecording
 from raxss.errors import ConfigError, MissingExtraError, RAxSSError, RecordingError
 from test_agreement import SAMPLES, csv, edf_file, npy, npz, segmented
@@ -159,7 +160,7 @@ def test_an_opened_file_states_names_units_rates_and_length(known, example, path
         assert [(segment.start_seconds, segment.seconds) for segment in recording.segments] == [
             (0.0, lengths[0] / example.rates[0])
         ]
-        facts = known.facts_of(path, path.parent)
+        facts = facts_of(path, path.parent)
         assert (tuple(facts.names), tuple(facts.rates)) == (example.names, example.rates)
         assert facts.seconds == recording.segments[0].seconds
 

@@ -18,6 +18,7 @@ from raxss.data.formats.edf.header import text_of
 from raxss.data.formats.fields import microvolts_per
 from raxss.data.inspection import CODES, Inspection, Problem, inspect_file, inspect_paths
 from raxss.data.inspection.front import iter_paths, with_signals
+from raxss.data.inspection.sidecars import facts_of
 from raxss.data.inspection.signals import inspect_signals, signal_problems
 from raxss.data.problems import refusals
 from raxss.data.recording import ArrayRecording, Segment
@@ -352,7 +353,7 @@ def test_what_is_found_in_a_real_recording_is_there(shared_data):
     """Two channels without a contact are constant, at the limit; the DC inputs are cut off; no other channel is."""
     path = next((shared_data / "ds003029-pt01").rglob("*.edf"))
     messages = {problem.code: problem.message for problem in inspect_signals(path, root_of(path))[0]}
-    names = FORMATS["EDF"].facts_of(path, path.parent).names
+    names = facts_of(path, path.parent).names
     named = {code: {name for name in names if f"{name!r} (" in text} for code, text in messages.items()}
     assert named["flat"] == {"POL $G11", "POL $G12"}
     assert named["railed"] == {"POL $G11", "POL $G12", "POL DC10", "POL DC11", "POL DC12"}

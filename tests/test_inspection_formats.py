@@ -55,7 +55,7 @@ def compared_with_mne(folder, rng, count, every):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             raw = mne.io.read_raw_brainvision(path, verbose="ERROR")
-        assert (len(raw.ch_names), raw.n_times) == (header.n_channels, header.n_samples)
+        assert (len(raw.ch_names), raw.n_times) == (len(header.names), header.n_samples)
         assert raw.info["sfreq"] == pytest.approx(header.rate)
         microvolts = [microvolts_per(unit) for unit in header.units]
         if None not in microvolts:  # a blank unit is microvolts; mne takes ``Ch1=a,,1,`` for volts

@@ -59,7 +59,7 @@ def test_every_signal_is_read_at_its_own_rate_in_any_part(tmp_path, suffix):
 
 @both_families
 def test_a_long_stretch_is_put_together_from_its_blocks_without_a_seam(tmp_path, suffix, monkeypatch):
-    monkeypatch.setattr("raxss.data.formats.edf.reading.BLOCK_BYTES", 500)
+    monkeypatch.setattr("raxss.data.formats.edf.BLOCK_BYTES", 500)
     first, second = (signal.physical(8) for signal in FILES[suffix].signals)
     with open_recording(written(tmp_path, FILES[suffix])) as recording:
         for start, stop in ((0, 800), (13, 787), (399, 401)):
@@ -178,7 +178,7 @@ print(peak() - before)
 @pytest.mark.parametrize("orientation", ["MULTIPLEXED", "VECTORIZED"])
 @pytest.mark.parametrize("binary", ["INT_16", "INT_32", "IEEE_FLOAT_32"])
 def test_brainvision_bytes_become_microvolts(tmp_path, orientation, binary, monkeypatch):
-    monkeypatch.setattr("raxss.data.formats.brainvision.reading.BLOCK_BYTES", 1000)  # several blocks
+    monkeypatch.setattr("raxss.data.formats.brainvision.BLOCK_BYTES", 1000)  # several blocks
     voltages = ["C3,,0.5,\u00b5V", "C4,,2,mV", "Cz,ref,0.001,V", "Pz,,3,nV", "O1,,0.1"]
     channels = (*voltages, "Temp,,0.25,\u00b0C", "SC,,2,\u00b5S", "C3,,,uV")
     common = {"DataOrientation": orientation, "DataPoints": "400"}
@@ -233,7 +233,7 @@ def test_what_pybv_writes_is_read_back(tmp_path, rng, fmt):
 @pytest.mark.parametrize("fmt", ["16", "212", "24", "32", "80"])
 @pytest.mark.parametrize("is_long_stated", [True, False])
 def test_a_wfdb_record_is_read_in_parts_as_in_whole(tmp_path, fmt, is_long_stated, monkeypatch):
-    monkeypatch.setattr("raxss.data.formats.wfdb.reading.BLOCK_BYTES", 1000)
+    monkeypatch.setattr("raxss.data.formats.wfdb.BLOCK_BYTES", 1000)
     record = Record(fmt=fmt, first=None if is_long_stated else "r 2 250")
     samples = np.stack(list(record.decoded().values()))
     with open_recording(record.write(tmp_path)) as recording:
@@ -260,7 +260,7 @@ def test_a_null_segment_of_wfdb_is_a_gap_and_neighbours_are_one_stretch(tmp_path
 
 
 def test_several_samples_a_frame_are_read_at_their_own_rate(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr("raxss.data.formats.wfdb.reading.BLOCK_BYTES", 200)
+    monkeypatch.setattr("raxss.data.formats.wfdb.BLOCK_BYTES", 200)
     slow, fast = rng.integers(-100, 100, 60), rng.integers(-100, 100, (60, 4))
     (tmp_path / "multi.dat").write_bytes(np.column_stack([slow, fast]).astype("<i2").tobytes())
     (tmp_path / "multi.hea").write_text(

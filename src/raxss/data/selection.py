@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raxss.data.formats.fields import Refused
-from raxss.data.formats.registry import RecordingFacts, header_of
+from raxss.data.formats.registry import header_of
 from raxss.data.inspection.sidecars import (
     facts_of,
     inspect_sidecars,
@@ -105,9 +105,9 @@ def select_channels(path: Path, recording: Recording) -> tuple[list[int], list[s
     return positions, sentences
 
 
-def checked_sidecars(file: Path, root: Path, facts: RecordingFacts | None = None) -> list[str]:
+def checked_sidecars(file: Path, root: Path) -> list[str]:
     """Messages on how channels.tsv and the JSON sidecar differ from the recording; an error where it matters."""
-    problems = inspect_sidecars(file, root, facts or facts_of(file, root), events=False)
+    problems = inspect_sidecars(file, root, facts_of(file, root), events=False)
     if refused := [refusal for refusal in refusals(problems) if refusal.code != MATCHED_BY_NAME]:
         raise _refusal(file, refused)
     return [problem.message for problem in problems if problem.code in REPORTED]

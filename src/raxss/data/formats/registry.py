@@ -8,10 +8,8 @@ a format is one module, which registers it. A format of your own is registered f
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,21 +25,6 @@ H = TypeVar("H")  # a header
 #: By datatype: suffixes that BIDS allows and no format here reads; and of files that belong to one of these.
 UNREAD = {"ieeg": (".set", ".nwb", ".mefd"), "eeg": (".set",)}
 UNREAD_COMPANIONS = (".fdt",)
-
-
-@dataclass(frozen=True)
-class RecordingFacts:
-    """What a recording's own header states, one entry a channel."""
-
-    names: Sequence[str]
-    rates: Sequence[float]
-    units: Sequence[str]  # as written; "" where there is none
-    seconds: float | None = None  # None where it has gaps
-
-    @property
-    def usual_rate(self) -> float:
-        """The rate of most channels."""
-        return Counter(self.rates).most_common(1)[0][0] if self.rates else math.nan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +61,6 @@ class Format:
     data_suffixes: tuple[str, ...] = ()
     #: ``(path) -> files`` that the header points to. None: the recording is one file.
     files: Callable[[Path], Iterable[Path]] | None = None
-    #: ``(path, root) -> RecordingFacts``, what the header states, with units as written. None: the file is opened.
-    facts: Callable[[Path, Path], RecordingFacts] | None = None
     #: Every channel is a series of its own, chosen by sidecars or by name; False: all channels are one series.
     by_channel: bool = False
     #: Of BIDS, in which the format may occur.
@@ -96,26 +77,12 @@ class Format:
     packages: tuple[str, ...] = ()
     extra: str = ""
 
-    def facts_of(self, path: Path, root: Path) -> RecordingFacts:
-        """What the header of a recording that was not refused states."""
-        if self.facts is not None:
-            return self.facts(path, root)
-        with self.open(path, root, None) as recording:
-            channels, segments = recording.channels, recording.segments
-            return RecordingFacts(
-                [channel.name for channel in channels],
-                [channel.rate for channel in channels],
-                [channel.unit for channel in channels],
-                segments[0].seconds if len(segments) == 1 else None,
-            )
-
 
 def header_format(
     examine: Callable[[Path, Path, list[Problem]], H | None],
     recording: Callable[[Path, H], Recording],
     *,
     files: Callable[[Path, H], Iterable[Path]] | None = None,
-    facts: Callable[[H], RecordingFacts] | None = None,
     **options: Any,
 ) -> Format:
     """A format whose files have a header, which is examined before samples are read on request.
@@ -127,7 +94,7 @@ def header_format(
         recording must not be read.
     recording
         ``(path, header) -> Recording``.
-    files, facts
+    files
         As in `Format`, of the header.
     options
         Other attributes of `Format`.
@@ -143,7 +110,6 @@ def header_format(
         inspect=lambda path, root: list(dict.fromkeys(examined(path, root)[1])),
         open=lambda path, root, rate: recording(path, read_header(path, root)),
         files=None if files is None else lambda path: files(path, read_header(path, root_of(path))),
-        facts=None if facts is None else lambda path, root: facts(read_header(path, root)),
         header=read_header,
         **options,
     )

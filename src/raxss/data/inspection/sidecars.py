@@ -21,12 +21,12 @@ from typing import Any
 
 from raxss.data.confinement import leads_outside, root_of
 from raxss.data.formats.fields import Refused, microvolts_per, number, quoted
-from raxss.data.formats.registry import RecordingFacts, format_of
+from raxss.data.formats.opening import open_recording
 from raxss.data.inspection.tables import read_json, read_table
 from raxss.data.names import canonical, is_no_electrode, match_channels
 from raxss.data.problems import Problem, refusals
 from raxss.data.tables import MAX_KEPT_ROWS, Table
-from raxss.errors import RecordingError, display_name, join_names
+from raxss.errors import display_name, join_names
 
 NAME = re.compile(
     r"(?P<entities>(?:[a-z]+-[A-Za-z0-9+]+_)+)(?P<suffix>[A-Za-z0-9]+)(?P<ending>\.\w[\w.]*)", re.ASCII
@@ -60,14 +60,31 @@ class BidsName:
     ending: str
 
 
+@dataclass(frozen=True)
+class RecordingFacts:
+    """What a recording's own header states, one entry a channel."""
+
+    names: Sequence[str]
+    rates: Sequence[float]
+    units: Sequence[str]  # as written; "" where there is none
+    seconds: float | None = None  # None where it has gaps
+
+    @property
+    def usual_rate(self) -> float:
+        """The rate of most channels."""
+        return Counter(self.rates).most_common(1)[0][0] if self.rates else math.nan
+
+
 def facts_of(path: Path, root: Path) -> RecordingFacts:
     """What the header of a recording that was not refused states."""
-    known = format_of(path)
-    if known is None:
-        raise RecordingError(
-            f"recording {display_name(path)} has a type that raxss does not read; check its name."
+    with open_recording(path, root=root, inspect=False) as recording:
+        channels, segments = recording.channels, recording.segments
+        return RecordingFacts(
+            [channel.name for channel in channels],
+            [channel.rate for channel in channels],
+            recording.stated_units or [channel.unit for channel in channels],
+            segments[0].seconds if len(segments) == 1 else None,
         )
-    return known.facts_of(path, root)
 
 
 def inspect_sidecars(path: Path, root: Path, facts: RecordingFacts, *, events: bool = True) -> list[Problem]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import BinaryIO, Literal
@@ -30,34 +30,19 @@ from raxss.data.formats.fields import (
 from raxss.data.problems import Problem, refusals
 
 FIXED_BYTES = 256  # of the header, and as many again for each signal
-# name, width
-FILE_FIELDS = (
-    ("version", 8),
-    ("patient", 80),
-    ("recording", 80),
-    ("start date", 8),
-    ("start time", 8),
-    ("size of the header", 8),
-    ("reserved", 44),
-    ("number of records", 8),
-    ("duration of a record", 8),
-    ("number of signals", 4),
-)
-# name, width; all signals' labels come before the first transducer
-SIGNAL_FIELDS = (
-    ("label", 16),
-    ("transducer", 80),
-    ("unit", 8),
-    ("physical minimum", 8),
-    ("physical maximum", 8),
-    ("digital minimum", 8),
-    ("digital maximum", 8),
-    ("prefilter", 80),
-    ("samples in a record", 8),
-    ("reserved of a signal", 32),
-)
+# name -> width
+FILE_FIELDS = {
+    "version": 8, "patient": 80, "recording": 80, "start date": 8, "start time": 8, "size of the header": 8,
+    "reserved": 44, "number of records": 8, "duration of a record": 8, "number of signals": 4,
+}  # fmt: skip
+# all signals' labels come before the first transducer
+SIGNAL_FIELDS = {
+    "label": 16, "transducer": 80, "unit": 8, "physical minimum": 8, "physical maximum": 8, "digital minimum": 8,
+    "digital maximum": 8, "prefilter": 80, "samples in a record": 8, "reserved of a signal": 32,
+}  # fmt: skip
 FAMILIES = {b"0       ": "EDF", b"\xffBIOSEMI": "BDF"}
 SAMPLE_BYTES: dict[str, Literal[2, 3]] = {"EDF": 2, "BDF": 3}
+START = "%d.%m.%y%H.%M.%S"  # date and time
 
 Fields = dict[str, list[bytes]]  # name -> one entry, or one a signal
 # A reader that brings all signals to the highest rate takes this many bytes per byte of the file. Polysomnographies
@@ -118,8 +103,8 @@ class EdfHeader:
         return tuple(signal for signal in self.signals if not signal.is_annotations)
 
     def rate(self, signal: EdfSignal) -> float:
-        """Samples per second."""
-        return signal.n_samples / self.record_seconds
+        """Samples per second; 7 samples in 0.07 s are 100 Hz, not 99.99999999999999."""
+        return float(f"{signal.n_samples / self.record_seconds:.12g}")
 
 
 def parse_header(file: BinaryIO, size: int, suffix: str, problems: list[Problem]) -> EdfHeader | None:
@@ -128,17 +113,34 @@ def parse_header(file: BinaryIO, size: int, suffix: str, problems: list[Problem]
     family = _family_of(fixed, size, suffix)
     fields = _cut(fixed, FILE_FIELDS, 1)
     n_signals = _n_signals(fields, size)
-    if not _is_start(fields["start date"][0] + fields["start time"][0]):
+    try:
+        datetime.strptime((fields["start date"][0] + fields["start time"][0]).decode("ascii"), START)
+    except ValueError:
         message = "the header has a date or time of start that cannot be (not shown here); it is not used."
         problems.append(Problem("header-inconsistent", message))
     per_signal = _cut(file.read(FIXED_BYTES * n_signals), SIGNAL_FIELDS, n_signals)
     signals = _signals(per_signal, family, problems)
-    problems += _text_problems({**fields, **per_signal})
+    # named alone, because some of them hold people
+    odd = [
+        name for name, values in (fields | per_signal).items() if not _PRINTABLE.fullmatch(b"".join(values))
+    ]
+    if odd := [name for name in odd if name != "version"]:
+        message = f"the header has characters that are not printable ASCII in: {', '.join(odd)}"
+        problems.append(
+            Problem("non-ascii", f"{message}. They are read as UTF-8 or Latin-1; a name may look odd.")
+        )
     if refusals(problems):
         return None
     header = _sized(fields, signals, family, size, problems)
     problems += rate_problems(header.rate(signal) for signal in header.data_signals)
-    _refuse_expansion(header, size)
+    data = header.data_signals  # all of them at the highest rate, as many readers make them
+    needed = 8 * max(signal.n_samples for signal in data) * len(data) * header.n_records
+    if needed > max(ALWAYS_ALLOWED, MAX_EXPANSION * size):
+        found = (
+            f"the file has {size} bytes, and its {len(data)} signals at the rate of the fastest would take"
+        )
+        limit = f"{needed}, more than {MAX_EXPANSION} times as much"
+        raise Refused("too-large", f"{found} {limit}. Export fast and slow signals to two files.")
     return header
 
 
@@ -177,18 +179,6 @@ def _n_signals(fields: Fields, size: int) -> int:
     return n_signals
 
 
-def _text_problems(fields: Fields) -> Iterator[Problem]:
-    """Fields with bytes that are not printable ASCII, by name alone: some of them hold people."""
-    names = [
-        name
-        for name, values in fields.items()
-        if name != "version" and not _PRINTABLE.fullmatch(b"".join(values))
-    ]
-    if names:
-        message = f"the header has characters that are not printable ASCII in: {', '.join(names)}"
-        yield Problem("non-ascii", f"{message}. They are read as UTF-8 or Latin-1; a name may look odd.")
-
-
 def _sized(
     fields: Fields, signals: tuple[EdfSignal, ...], family: str, size: int, problems: list[Problem]
 ) -> EdfHeader:
@@ -207,32 +197,25 @@ def _sized(
     record_bytes = SAMPLE_BYTES[family] * sum(signal.n_samples for signal in signals)
     present, rest = divmod(size - data_offset, record_bytes)
     readable = present if declared == -1 else min(declared, present)
-    problems += _length_problems(declared, present, readable, rest, record_bytes)
-    return EdfHeader(kind, readable, seconds, SAMPLE_BYTES[family], data_offset, signals)
-
-
-def _length_problems(
-    declared: int, present: int, readable: int, rest: int, record_bytes: int
-) -> Iterator[Problem]:
     if readable == 0:
-        found = "declares 0 records"
-        if declared:
-            found = f"has {rest} bytes of data and a record has {record_bytes}"
+        found = (
+            f"has {rest} bytes of data and a record has {record_bytes}" if declared else "declares 0 records"
+        )
         raise Refused("no-data", f"the file {found}, so no record can be read")
     if declared == -1:
-        message = "the header does not say how many records there are (-1: the recorder was stopped early)"
-        yield Problem(
-            "header-inconsistent", f"{message}; by the file's size there are {present}, which are read."
-        )
-    if declared > present:
         message = (
-            f"the header declares {declared} records and the file has {present} whole ones, which are read"
+            f"the header does not say how many records there are (-1); it has {present}, which are read."
         )
-        yield problem("data-truncated", message)
+        problems.append(Problem("header-inconsistent", message))
+    if declared > present:
+        message = f"the header declares {declared} records; the file has {present} whole ones, which are read"
+        problems.append(problem("data-truncated", message))
     elif rest or 0 <= declared < present:
         extra = (present - readable) * record_bytes + rest
         which = "fit" if declared == -1 else "the header declares"
-        yield Problem("data-longer", f"the file has {extra} bytes after the {readable} records that {which}.")
+        message = f"the file has {extra} bytes after the {readable} records that {which}."
+        problems.append(Problem("data-longer", message))
+    return EdfHeader(kind, readable, seconds, SAMPLE_BYTES[family], data_offset, signals)
 
 
 def _kind_of(field: bytes, family: str, signals: Sequence[EdfSignal], problems: list[Problem]) -> str:
@@ -259,34 +242,13 @@ def _kind_of(field: bytes, family: str, signals: Sequence[EdfSignal], problems: 
     return kind
 
 
-def _refuse_expansion(header: EdfHeader, size: int) -> None:
-    """Refuse if all signals at the highest rate, as many readers make them, are out of proportion to the file."""
-    signals = header.data_signals
-    needed = 8 * max(signal.n_samples for signal in signals) * len(signals) * header.n_records
-    if needed > max(ALWAYS_ALLOWED, MAX_EXPANSION * size):
-        raise Refused(
-            "too-large",
-            f"the file has {size} bytes, and its {len(signals)} signals at the rate of the fastest would take "
-            f"{needed}, more than {MAX_EXPANSION} times as much. Export fast and slow signals to two files.",
-        )
-
-
-def _cut(raw: bytes, fields: Sequence[tuple[str, int]], count: int) -> Fields:
+def _cut(raw: bytes, widths: Mapping[str, int], count: int) -> Fields:
     """Cut a header into its fields, each ``count`` times in a row."""
     cut, start = {}, 0
-    for name, width in fields:
+    for name, width in widths.items():
         cut[name] = [raw[start + width * place : start + width * (place + 1)] for place in range(count)]
         start += width * count
     return cut
-
-
-def _is_start(moment: bytes) -> bool:
-    """Whether the 16 bytes of date and time of start are both."""
-    try:
-        datetime.strptime(moment.decode("ascii"), "%d.%m.%y%H.%M.%S")
-    except ValueError:
-        return False
-    return True
 
 
 def _signals(fields: Fields, family: str, problems: list[Problem]) -> tuple[EdfSignal, ...]:
@@ -349,7 +311,7 @@ def _signal_faults(
     if n_samples == 0:
         yield (
             "bad-rate",
-            "0 samples in a record are a rate of 0 Hz; at least 1 is needed. Export it without them.",
+            "0 samples in a record are a rate of 0 Hz; 1 or more are needed. Export it without them.",
         )
     limit = 2 ** (8 * SAMPLE_BYTES[family] - 1)
     if fault := _range_fault(digital, physical, -limit, limit - 1):
@@ -370,10 +332,7 @@ def _range_fault(
     if physical_min is None or physical_max is None:
         return "a physical limit is not a number"
     if not lowest <= digital_min < digital_max <= highest:
-        return (
-            f"the digital limits are {digital_min} and {digital_max}; the first must be the smaller, both between "
-            f"{lowest} and {highest}"
-        )
+        return f"the digital limits {digital_min} and {digital_max} do not rise from {lowest} to {highest} at most"
     if not max(abs(physical_min), abs(physical_max)) <= MAX_PHYSICAL:
         return f"the physical limits are beyond {MAX_PHYSICAL:g} or not finite"
     if physical_min == physical_max:

@@ -28,46 +28,33 @@ _ONSET = re.compile(rb"([+-][0-9]+(?:\.[0-9]*)?)\x14\x14")
 
 
 def with_times(file: BinaryIO, header: EdfHeader, problems: list[Problem]) -> EdfHeader:
-    """The header with the stretches without a gap; what is wrong with the times of records joins ``problems``.
-
-    Times that are not times, run backwards or make records overlap raise `Refused`.
-    """
-    onsets, n_blank = record_onsets(file, header)
+    """The header with the stretches without a gap; what is wrong with the times of records joins ``problems``."""
+    onsets, n_blank = _record_onsets(file, header)
     if n_blank and any(signal.is_annotations for signal in header.signals):
-        message = f"the file does not say when {n_blank} of its {header.n_records} records began"
-        problems.append(
-            Problem("header-inconsistent", f"{message}; they are taken to follow the one before.")
+        message = (
+            f"the file does not say when {n_blank} of its {header.n_records} records began; they follow the"
         )
-    runs = contiguous_runs(onsets, header)
+        problems.append(Problem("header-inconsistent", f"{message} one before."))
+    starts = np.flatnonzero(np.diff(onsets) - header.record_seconds > _tolerance(header, onsets)) + 1
+    runs = list(pairwise([0, *starts.tolist(), len(onsets)]))
     refuse_many_segments(len(runs))
-    problems += _gap_problems(onsets, runs, header)
-    return replace(header, runs=tuple((first, last, float(onsets[first])) for first, last in runs))
-
-
-def _gap_problems(
-    onsets: NDArray[np.float64], runs: list[tuple[int, int]], header: EdfHeader
-) -> Iterator[Problem]:
+    if len(runs) > 1 and header.kind.endswith("+C"):
+        message = (
+            f"the file is marked as continuous ({header.kind}), and its records have gaps; the times count."
+        )
+        problems.append(Problem("header-inconsistent", message))
     if len(runs) > 1:
-        if header.kind.endswith("+C"):
-            message = (
-                f"the file is marked as continuous ({header.kind}), and the times of its records have gaps"
-            )
-            yield Problem("header-inconsistent", f"{message}; the times count.")
         message = f"the file has {len(runs) - 1} gaps between its {header.n_records} records"
-        yield Problem("gaps", f"{message}; the {len(runs)} stretches become segments with their true times.")
+        become = f"the {len(runs)} stretches become segments with their true times"
+        problems.append(Problem("gaps", f"{message}; {become}."))
     drift = max(
         abs(onsets[last - 1] - onsets[first] - (last - 1 - first) * header.record_seconds)
         for first, last in runs
     )
     if drift > max(10 * ONSET_TOLERANCE, header.record_seconds):
         message = f"the record times drift away from the records' duration by {drift:.3g} s in all"
-        yield Problem("header-inconsistent", f"{message}; the duration counts.")
-
-
-def contiguous_runs(onsets: NDArray[np.float64], header: EdfHeader) -> list[tuple[int, int]]:
-    """First record, and the one after the last, of each stretch without a gap."""
-    starts = np.flatnonzero(np.diff(onsets) - header.record_seconds > _tolerance(header, onsets)) + 1
-    return list(pairwise([0, *starts.tolist(), len(onsets)]))
+        problems.append(Problem("header-inconsistent", f"{message}; the duration counts."))
+    return replace(header, runs=tuple((first, last, float(onsets[first])) for first, last in runs))
 
 
 def _tolerance(header: EdfHeader, onsets: NDArray[np.float64]) -> float:
@@ -89,25 +76,26 @@ def _last_digit(onsets: NDArray[np.float64]) -> float:
     return 0.0
 
 
-def record_onsets(file: BinaryIO, header: EdfHeader) -> tuple[NDArray[np.float64], int]:
+def _record_onsets(file: BinaryIO, header: EdfHeader) -> tuple[NDArray[np.float64], int]:
     """When each record began, in seconds after the first one ``(n_records,)``, and how many did not state it.
 
-    From the time-keeping annotation at the head of each record; in a continuous file that has none, records
-    follow each other.
+    Times stand at the head of each record; in a continuous file without them, records follow each other.
     """
     annotations = next((signal for signal in header.signals if signal.is_annotations), None)
-    if annotations is None or not header.kind.endswith(("+C", "+D")):
+    if annotations is None:  # a plain file with annotations is read as continuous
         return np.arange(header.n_records, dtype=np.float64) * header.record_seconds, header.n_records
-    may_be_blank = not header.kind.endswith("+D")
     texts = _annotation_bytes(file, header, annotations)
     onsets = np.fromiter(
-        (_onset_of(number, text, may_be_blank) for number, text in enumerate(texts)), np.float64
+        (_onset_of(number, text, header.kind) for number, text in enumerate(texts)), np.float64
     )
     if len(onsets) < header.n_records:
         raise Refused("header-damaged", "the file became shorter while it was read")
     blank = np.isnan(onsets)
-    if blank.any():
-        onsets = _filled(onsets, header.record_seconds)
+    if blank.any():  # these follow the last one that states its time, or precede the first
+        numbers, known = np.arange(len(onsets)), np.flatnonzero(~blank)
+        known, onsets = (known, onsets) if len(known) else (np.array([0]), np.zeros(len(onsets)))
+        source = known[np.maximum(np.searchsorted(known, numbers, side="right") - 1, 0)]
+        onsets = onsets[source] + (numbers - source) * header.record_seconds
     early = np.flatnonzero(np.diff(onsets) - header.record_seconds < -_tolerance(header, onsets - onsets[0]))
     if len(early):
         number = int(early[0]) + 1
@@ -137,25 +125,14 @@ def _annotation_bytes(file: BinaryIO, header: EdfHeader, annotations: EdfSignal)
             yield block[start : start + width]
 
 
-def _onset_of(number: int, text: bytes, may_be_blank: bool) -> float:
+def _onset_of(number: int, text: bytes, kind: str) -> float:
     """Seconds that a record's first annotation states; NaN where there is no annotation at all."""
     if found := _ONSET.match(text):
         return float(found[1])
     if text.strip(b"\0"):
         message = f"the file has annotations in record {number} that do not begin with the time of the record"
         raise Refused("header-damaged", message)
-    if not may_be_blank:
+    if kind.endswith("+D"):
         message = f"the file may have gaps and does not say when record {number} began"
         raise Refused("header-damaged", f"{message}, so its time is not known")
     return math.nan
-
-
-def _filled(onsets: NDArray[np.float64], record_seconds: float) -> NDArray[np.float64]:
-    """Records that do not state when they began follow the last one that did."""
-    numbers = np.arange(len(onsets))
-    known = ~np.isnan(onsets)
-    last = np.maximum.accumulate(np.where(known, numbers, -1))
-    base = np.where(last >= 0, onsets[np.maximum(last, 0)], 0.0)
-    first = int(np.argmax(known)) if known.any() else 0
-    origin = onsets[first] - first * record_seconds if known.any() else 0.0
-    return np.where(last >= 0, base + (numbers - last) * record_seconds, origin + numbers * record_seconds)
