@@ -13,7 +13,7 @@ from raxss._core.bounded import MAX_TOML_BYTES
 from raxss.benchmark.pages.files import MAX_CSV_BYTES
 from raxss.cli.audit_split import MAX_NAMES_BYTES
 from raxss.data.files import MAX_MANIFEST_BYTES
-from raxss.data.inspection.tables import JSON_BYTES
+from raxss.data.inspection.sidecars import JSON_BYTES
 from raxss.data.splits import MAX_SPLIT_BYTES
 from raxss.data.tables import MAX_TABLE_BYTES
 from worst_tables import READERS

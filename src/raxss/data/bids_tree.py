@@ -19,7 +19,7 @@ from typing import Any
 from raxss.data.confinement import leads_outside, problem_of_opening
 from raxss.data.formats.fields import Refused, not_downloaded
 from raxss.data.formats.registry import UNREAD, bids_suffixes, format_of
-from raxss.data.inspection.tables import read_json
+from raxss.data.inspection.sidecars import read_json
 from raxss.data.tables import MAX_KEPT_ROWS, Table, read_table
 from raxss.errors import MissingExtraError, RecordingError, display_name
 

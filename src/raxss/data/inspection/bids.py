@@ -27,9 +27,10 @@ from raxss.data.inspection.sidecars import (
     inspect_sidecars,
     names_in,
     parsed,
+    read_json,
+    read_table,
     shown_names,
 )
-from raxss.data.inspection.tables import read_json, read_table
 from raxss.data.problems import Inspection, Problem, refusals
 from raxss.data.tables import MAX_KEPT_ROWS
 from raxss.errors import display_name

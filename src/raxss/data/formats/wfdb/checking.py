@@ -3,7 +3,7 @@
     .hea + .dat/.mat (+ the headers of its segments) -> problems, or WfdbHeader
 
 The package wfdb takes memory for as many samples as a header declares, so what is declared is compared with the
-real sizes first. Next: reading.py reads samples of what passed.
+real sizes first.
 """
 
 from __future__ import annotations
@@ -11,24 +11,16 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
 from raxss.data.confinement import open_confined
-from raxss.data.formats.fields import (
-    Refused,
-    channel_problems,
-    follow,
-    is_bomb,
-    problem,
-    rate_problems,
-)
+from raxss.data.formats.fields import Refused, channel_problems, follow, is_bomb, problem, rate_problems
 from raxss.data.formats.wfdb.header import COMPRESSED, SAMPLE_BYTES, WfdbHeader, WfdbSignal, parse_header
 from raxss.data.formats.wfdb.values import first_value_problems, matlab_problems
 from raxss.data.problems import Problem
-from raxss.errors import display_name
 
 MOST_SECONDS = 366 * 86400  # from the first sample to the last, gaps included
 # wfdb takes a millisecond for each signal line, which it reads again for every segment, block and rate
@@ -41,12 +33,9 @@ SEGMENT_NAME = re.compile(r"[-\w]+", re.ASCII)
 def examine(path: Path, root: Path, problems: list[Problem]) -> WfdbHeader:
     """The header of a record with those of its segments; what is wrong is added to ``problems``."""
     if "::" in os.path.abspath(path) or "://" in str(path):  # to wfdb these are addresses of other machines
-        raise Refused(
-            "outside", "the path has '::' or '://' in it, which wfdb takes for an address. Rename it."
-        )
+        raise Refused("outside", "wfdb takes a path with '::' or '://' for an address. Rename it.")
     if path.suffix != ".hea":
-        found = f"{display_name(path)} is named {path.suffix}"
-        raise Refused("not-supported", f"{found}; wfdb needs .hea. Rename it.")
+        raise Refused("not-supported", f"wfdb needs .hea, and this is named {path.suffix}. Rename it.")
     header = parse_header(path, root, problems)
     if header.segments:
         return _checked_segments(header, path, root, problems)
@@ -66,23 +55,26 @@ def _checked_data(
             raise Refused("header-damaged", f"{called} has a name that wfdb does not take; {needed}")
         if found.suffix.lower() in NOT_DATA:
             what = f"{called} is by its ending {found.suffix} a header or a file of another format"
-            raise Refused(
-                "header-damaged", f"{what}. Write the name of the .dat or .mat file into the header."
-            )
+            raise Refused("header-damaged", f"{what}. Write the name of the data file into the header.")
         size = found.stat().st_size
         n_bytes += size
         frames.append(_check_size(header, signals, size, problems))
         if signals[0].format in COMPRESSED:
             with open_confined(found, root) as opened:
                 if opened.read(4) != b"fLaC":
-                    raise Refused(
-                        "not-this-format", f"{called} is declared as compressed, and is no FLAC stream"
-                    )
+                    raise Refused("not-this-format", f"{called} is declared as FLAC, and is none")
             continue
         if found.suffix.lower() == ".mat":
             problems += matlab_problems(found, root, signals, frames[-1])
         problems += first_value_problems(found, root, signals)
-    problems += _meaning_problems(header)
+    if n_uncalibrated := sum(signal.gain == 0 for signal in header.signals):
+        message = f"{n_uncalibrated} of {len(header.signals)} signals have no gain"
+        problems.append(Problem("uncalibrated", f"{message}; 200 is assumed, as the format has it."))
+    names, units = [signal.name for signal in header.signals], [signal.unit for signal in header.signals]
+    blank = "mV is assumed, as the format has it."
+    problems += channel_problems(names, units, blank=blank, voltages=False)
+    problems += rate_problems(signal.per_frame * header.rate for signal in header.signals)
+    _refuse_many_lines(_lines_read(header))
     return replace(header, frames=min(frames)), n_bytes
 
 
@@ -96,9 +88,7 @@ def _by_file(signals: Sequence[WfdbSignal]) -> Iterator[tuple[str, list[WfdbSign
     """Signals of one file must stand together, in one format: wfdb takes both from the first."""
     groups = [(file, list(group)) for file, group in groupby(signals, key=lambda signal: signal.file)]
     if len({file for file, _ in groups}) < len(groups):
-        raise Refused(
-            "not-supported", "signals of one file stand apart in the header, which wfdb reads wrongly"
-        )
+        raise Refused("not-supported", "signals of one file stand apart, which wfdb reads wrongly")
     for file, group in groups:
         if len({(signal.format, signal.offset) for signal in group}) > 1:
             found = f"{_called(group)} is declared in several formats or offsets"
@@ -136,25 +126,11 @@ def _check_size(header: WfdbHeader, signals: Sequence[WfdbSignal], size: int, pr
     if max(signal.skew for signal in signals) > frames:  # wfdb would append as many samples
         raise Refused("header-damaged", "a signal lags by more samples than the record has")
     if len({signal.skew for signal in signals}) > 2:
-        raise Refused(
-            "not-supported", f"{called} has signals that lag by several times, which wfdb cannot read"
-        )
+        raise Refused("not-supported", f"{called} has signals of several lags, which wfdb cannot read")
     if not is_compressed and present >= needed + frame_bytes:
         message = f"{called} has {present:,} bytes, and {math.ceil(needed):,} are declared and read."
         problems.append(Problem("data-longer", message))
     return frames
-
-
-def _meaning_problems(header: WfdbHeader) -> Iterator[Problem]:
-    """Gains, units, names and rates."""
-    signals = header.signals
-    if n_uncalibrated := sum(signal.gain == 0 for signal in signals):
-        message = f"{n_uncalibrated} of {len(signals)} signals have no gain"
-        yield Problem("uncalibrated", f"{message}; 200 is assumed, as the format has it.")
-    names, units = [signal.name for signal in signals], [signal.unit for signal in signals]
-    yield from channel_problems(names, units, blank="mV is assumed, as the format has it.", voltages=False)
-    yield from rate_problems(signal.per_frame * header.rate for signal in signals)
-    _refuse_many_lines(_lines_read(header))
 
 
 def _lines_read(header: WfdbHeader) -> int:
@@ -164,11 +140,10 @@ def _lines_read(header: WfdbHeader) -> int:
 
 def _refuse_many_lines(n_lines: int) -> None:
     if n_lines > MOST_LINES:
-        raise Refused(
-            "too-many-pieces",
-            f"wfdb would have to read more than {MOST_LINES:,} lines, one a signal for every segment and rate. "
-            "Write parts of it to records of their own.",
+        found = (
+            f"wfdb would have to read more than {MOST_LINES:,} lines, one a signal for every segment and rate"
         )
+        raise Refused("too-many-pieces", f"{found}. Write parts of it to records of their own.")
 
 
 def _checked_segments(header: WfdbHeader, path: Path, root: Path, problems: list[Problem]) -> WfdbHeader:
@@ -189,9 +164,7 @@ def _checked_segments(header: WfdbHeader, path: Path, root: Path, problems: list
         if present < length:
             raise Refused("data-missing", f"segment {place} has {present:,} samples, not {length:,}")
         if present > length > 0:
-            message = (
-                f"segment {place} has {present:,} samples, and {length:,} of them are declared and read."
-            )
+            message = f"segment {place} has {present:,} samples; {length:,} of them are declared and read."
             problems.append(Problem("data-longer", message))
         n_lines += _lines_read(parts[name])
         _refuse_many_lines(n_lines)
@@ -201,7 +174,16 @@ def _checked_segments(header: WfdbHeader, path: Path, root: Path, problems: list
     like = {tuple((item.name, item.per_frame, item.unit) for item in record.signals) for record in records}
     if len(like) > 1:
         raise Refused("not-supported", "segments have different signals or units. Read them as records.")
-    problems += _layout_problems(header, parts, records[0])
+    first, length = header.segments[0]
+    layout = parts[first] if length == 0 and first != "~" and parts[first].signals else records[0]
+    if header.n_signals != len(layout.signals):
+        message = (
+            f"the header declares {header.n_signals:,} signals; its segments have {len(layout.signals):,}"
+        )
+        problems.append(problem("header-inconsistent", f"{message}, which count"))
+    if not {signal.name for signal in records[0].signals} <= {signal.name for signal in layout.signals}:
+        message = "segments have signals that the layout of the record does not have, which count"
+        problems.append(problem("header-inconsistent", message))
     per_frame = sum(signal.per_frame for signal in records[0].signals)
     n_read = sum(length for name, length in header.segments if name != "~")  # gaps take no memory
     if is_bomb(n_read * per_frame, n_bytes) or sum(lengths) > MOST_SECONDS * header.rate:
@@ -210,22 +192,6 @@ def _checked_segments(header: WfdbHeader, path: Path, root: Path, problems: list
     if any(name == "~" for name, _ in header.segments):
         problems.append(Problem("gaps", "the record has gaps; each stretch in between is a segment."))
     return replace(header, parts=parts)
-
-
-def _layout_problems(
-    header: WfdbHeader, parts: Mapping[str, WfdbHeader], record: WfdbHeader
-) -> Iterator[Problem]:
-    """Whether the record's first line, its layout and its segments have the same signals."""
-    first, length = header.segments[0]
-    layout = parts[first] if length == 0 and first != "~" and parts[first].signals else record
-    if header.n_signals != len(layout.signals):
-        message = (
-            f"the header declares {header.n_signals:,} signals, and its segments have {len(layout.signals):,}"
-        )
-        yield problem("header-inconsistent", f"{message}; these count")
-    if not {signal.name for signal in record.signals} <= {signal.name for signal in layout.signals}:
-        message = "segments have signals that the layout of the record does not have"
-        yield problem("header-inconsistent", f"{message}; those of the segments count")
 
 
 def _segment(

@@ -4,7 +4,6 @@
 
 The first value of every signal is in the header, so a data file of another record, or one that lost its first
 bytes, can be recognised. A .mat file begins with a header of its own, with type, channels and samples once more.
-Next: checking.py does this for every data file; reading.py compares checksums, for which all samples are read.
 """
 
 from __future__ import annotations
@@ -40,21 +39,15 @@ def first_value_problems(path: Path, root: Path, signals: Sequence[WfdbSignal]) 
 
 
 def compare_first_values(signals: Sequence[WfdbSignal], found: Sequence[int]) -> list[Problem]:
-    """The problem that some signals begin with another value than the header's.
-
-    A signal that lags behind the others is left out: whether its first value is that of the file or of the
-    shifted signal is not specified.
-    """
+    """Signals that begin with another value than the header's; which one is meant of a signal that lags, is not clear."""
     wrong = [
         f"signal {signal.position}"
         for signal, value in zip(signals, found, strict=True)
         if signal.first_value not in (None, value) and not signal.skew
     ]
-    if not wrong:
-        return []
     message = f"{len(wrong)} of {len(signals)} signals do not begin with the first value in the header"
     to_do = "One of the files was exchanged or changed; samples are read as they are. Compare it with the original."
-    return [Problem("first-value", f"{message}: {join_names(wrong)}. {to_do}")]
+    return [Problem("first-value", f"{message}: {join_names(wrong)}. {to_do}")] if wrong else []
 
 
 def first_samples(raw: bytes, storage: str, count: int) -> NDArray[np.int64] | None:
