@@ -1,9 +1,7 @@
 """CSV format: a table of numbers, one column a channel, with or without names and a time axis.
 
-    its lines -> problems
-    a file that was not refused -> samples (n_columns, n_lines), names, rate and start where a time axis states them
-
-Lines are limited before they are decoded, and read some at a time.
+its lines -> problems
+a file that was not refused -> samples (n_columns, n_lines), names, rate and start where a time axis states them
 """
 
 from __future__ import annotations
@@ -67,10 +65,15 @@ def table_blocks(file: BinaryIO) -> Iterator[tuple[list[str], NDArray[np.float64
     first = next(lines, None)
     if first is None:
         raise Refused("no-data", "the table has no samples. Leave it out.")
-    cells = _cells(first[1])
+    try:
+        cells = cells_of(first[1])
+    except MalformedCsvError:
+        raise Refused("not-this-format", "the first line is not that of a table. Write it again.") from None
     second = next(lines, None)
     lines = lines if second is None else chain([second], lines)
-    is_header = not any(map(_is_number, cells)) or _is_indexed_header(cells)
+    # ,0,1,2 is what pandas writes above an index and columns without names
+    is_indexed = len(cells) > 1 and not cells[0].strip() and _counts(cells[1:])
+    is_header = is_indexed or not any(map(_is_number, cells))
     if not is_header:
         _refuse_counting(cells, "" if second is None else second[1])
     names = [cell.strip() for cell in cells] if is_header else []
@@ -81,11 +84,6 @@ def table_blocks(file: BinaryIO) -> Iterator[tuple[list[str], NDArray[np.float64
         yield names, _numbers(block, len(cells))
     if n_rows == 0:
         raise Refused("no-data", "the table has no samples, only names. Leave it out.")
-
-
-def _is_indexed_header(cells: list[str]) -> bool:
-    """``,0,1,2``, as pandas writes above an index and columns without names."""
-    return len(cells) > 1 and not cells[0].strip() and _counts(cells[1:])
 
 
 def _counts(cells: list[str]) -> bool:
@@ -99,18 +97,9 @@ def _refuse_counting(cells: list[str], second: str) -> None:
     # of a single column 0 or 1 may well be a sample, unless those below are written as decimals
     if _counts(cells) and (len(cells) > 1 or re.search(r"[.eE]", second)):
         shown = ",".join(cell.strip() for cell in cells[:3]) + (",..." if len(cells) > 3 else "")
-        raise Refused(
-            "header-doubtful",
-            f"the first line, {shown}, counts the columns; names or samples, it is not certain which. Write names "
-            f"with letters, or remove the line; write samples as decimals ({cells[0].strip()}.0).",
-        )
-
-
-def _cells(line: str) -> list[str]:
-    try:
-        return cells_of(line)
-    except MalformedCsvError:
-        raise Refused("not-this-format", "the first line is not that of a table. Write it again.") from None
+        found = f"the first line, {shown}, counts the columns; names or samples, it is not certain which"
+        to_do = "Write names with letters, or remove the line; write samples as decimals"
+        raise Refused("header-doubtful", f"{found}. {to_do} ({cells[0].strip()}.0).")
 
 
 def _numbers(block: list[tuple[int, str]], width: int) -> NDArray[np.float64]:
@@ -140,9 +129,7 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, str]]:
     while line := file.readline(LINE_BYTES + 1):
         place += 1
         if len(line) > LINE_BYTES:
-            raise Refused(
-                "too-large", f"the table has a line of more than {LINE_BYTES:,} bytes. Write it again."
-            )
+            raise Refused("too-large", f"a line has more than {LINE_BYTES:,} bytes. Write the table again.")
         try:
             text = line.decode("utf-8-sig" if place == 1 else "utf-8")
         except UnicodeDecodeError:

@@ -1,9 +1,7 @@
 """Decoding of samples: a block at a time, and by third-party packages without their warnings.
 
-    with decoding(name): warnings and log lines, which quote headers and paths, are not shown, and whatever is
-    raised becomes a RecordingError that names the recording, not its content
-
-Next: reading.py of edf, brainvision and wfdb use it.
+with decoding(name): warnings and log lines, which quote headers and paths, are not shown, and whatever is
+raised becomes a RecordingError that names the recording, not its content
 """
 
 from __future__ import annotations

@@ -12,15 +12,13 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from raxss.data.confinement import root_of
-from raxss.data.formats.fields import inspected, trusted
-from raxss.data.problems import Problem
+from raxss.data.formats.fields import H, inspected
+from raxss.data.problems import Problem, refusals
 from raxss.data.recording import Recording
-from raxss.errors import ConfigError
-
-H = TypeVar("H")  # a header
+from raxss.errors import ConfigError, RecordingError, display_name
 
 #: By datatype: suffixes that BIDS allows and no format here reads; and of files that belong to one of these.
 UNREAD = {"ieeg": (".set", ".nwb", ".mefd"), "eeg": (".set",)}
@@ -87,24 +85,20 @@ def header_format(
 ) -> Format:
     """A format whose files have a header, which is examined before samples are read on request.
 
-    Parameters
-    ----------
-    examine
-        ``(path, root, problems) -> header``: adds what is wrong to ``problems``; None, or `Refused`, where the
-        recording must not be read.
-    recording
-        ``(path, header) -> Recording``.
-    files
-        As in `Format`, of the header.
-    options
-        Other attributes of `Format`.
+    ``examine(path, root, problems) -> header`` adds what is wrong to ``problems``; it returns None, or raises
+    `Refused`, where the recording must not be read. ``recording(path, header) -> Recording``; ``files(path, header)``
+    and ``options`` are as in `Format`.
     """
 
     def examined(path: Path, root: Path) -> tuple[H | None, list[Problem]]:
         return inspected(path, lambda problems: examine(path, root, problems))
 
     def read_header(path: Path, root: Path) -> H:
-        return trusted(path, *examined(path, root))
+        header, problems = examined(path, root)
+        if refused := refusals(problems):
+            raise RecordingError(f"recording {display_name(path)} is refused: {refused[0].message}")
+        assert header is not None
+        return header
 
     return Format(
         inspect=lambda path, root: list(dict.fromkeys(examined(path, root)[1])),
@@ -136,27 +130,25 @@ def register_format(known: Format) -> Format:
             f"format {known.name!r} has {f'the suffix {wrong[0]!r}' if wrong else 'no suffix'}; a dot and small "
             "letters or digits are needed, such as '.edf'."
         )
-    taken = FORMATS.get(known.name)
-    if taken is not None and _place(taken) != _place(known):
+    mine, *theirs = (
+        f"{item.open.__module__}.{getattr(item.open, '__qualname__', type(item.open).__qualname__)}"
+        for item in (known, FORMATS.get(known.name))
+        if item is not None
+    )
+    if theirs not in ([], [mine]):
         raise ConfigError(
-            f"the format name {known.name!r} belongs to {_place(taken)} already and cannot also mean "
-            f"{_place(known)}. Register it under another name."
+            f"the format name {known.name!r} belongs to {theirs[0]} already and cannot also mean {mine}. Register "
+            "it under another name."
         )
     for other in FORMATS.values():
-        for suffix in known.suffixes:
-            if other.name != known.name and suffix in (*other.suffixes, *other.companions):
-                raise ConfigError(
-                    f"format {known.name!r} has the suffix {suffix!r}, which belongs to format {other.name!r}. "
-                    "Give its files another suffix."
-                )
+        taken = [suffix for suffix in known.suffixes if suffix in (*other.suffixes, *other.companions)]
+        if taken and other.name != known.name:
+            raise ConfigError(
+                f"format {known.name!r} has the suffix {taken[0]!r}, which belongs to format {other.name!r}. Give "
+                "its files another suffix."
+            )
     FORMATS[known.name] = known
     return known
-
-
-def _place(known: Format) -> str:
-    """Module and name of the function that opens a format."""
-    opener = known.open
-    return f"{opener.__module__}.{getattr(opener, '__qualname__', type(opener).__qualname__)}"
 
 
 def format_of(path: Path) -> Format | None:
@@ -183,7 +175,8 @@ def header_of(path: Path) -> Path:
     owners = [entry for entry in formats if suffix in entry.companions]
     if owners:
         owners += [entry for entry in formats if suffix in entry.data_suffixes and entry not in owners]
-        headers = [_sibling(path, own) for entry in owners for own in entry.suffixes]
+        suffixes = [own for entry in owners for own in entry.suffixes]
+        headers = [path.with_suffix(spelt) for own in suffixes for spelt in (own, own.upper())]
         return next((header for header in headers if header.exists()), headers[0])
     if path.name and not path.is_dir():
         named = [
@@ -193,12 +186,6 @@ def header_of(path: Path) -> Path:
     return path
 
 
-def _sibling(path: Path, suffix: str) -> Path:
-    """The file of another suffix; upper-case if that is what there is."""
-    lower, upper = path.with_suffix(suffix), path.with_suffix(suffix.upper())
-    return upper if upper.exists() and not lower.exists() else lower
-
-
 def searched_suffixes() -> tuple[str, ...]:
     """Suffixes by which recordings are found in a folder."""
     return tuple(suffix for entry in FORMATS.values() if entry.searched for suffix in entry.suffixes)
@@ -206,7 +193,7 @@ def searched_suffixes() -> tuple[str, ...]:
 
 def all_suffixes() -> tuple[str, ...]:
     """Suffixes of all files that belong to a recording: of headers first, then of their companions."""
-    named = (suffix for entry in FORMATS.values() if not entry.searched for suffix in entry.suffixes)
+    named = (suffix for entry in FORMATS.values() for suffix in entry.suffixes)
     beside = (suffix for entry in FORMATS.values() for suffix in entry.companions)
     return tuple(dict.fromkeys((*searched_suffixes(), *named, *beside)))
 

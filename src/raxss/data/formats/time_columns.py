@@ -4,7 +4,6 @@
 
 A column is known by its name (``time``, ``t (ms)``, ``index``). A first column that rises evenly under another
 name, or under none, could be either: it is refused, because a ramp as a channel would be scored like a signal.
-Next: csv_tables.py inspects and reads tables with this.
 """
 
 from __future__ import annotations
@@ -75,8 +74,12 @@ def time_axis(names: Sequence[str], columns: Mapping[int, NDArray[Any]]) -> Time
         if not name.strip() and not _is_even(values):  # a channel without a name, and no index
             continue
         dropped.append(place)
-        if kind == "counter" or _counts_samples(values, kind):
-            _refuse_uneven(values, name)
+        # times without a unit that rise by 1 count samples
+        if kind == "counter" or (not kind and len(values) > 1 and np.all(np.diff(values) == 1)):
+            if not _is_even(values):
+                found = f"the column {quoted(name)} counts samples and does not rise by one step: some are missing"
+                to_do = "Store each stretch between gaps by itself; if it is a channel, rename it."
+                raise Refused("time-doubtful", f"{found} or in another order. {to_do}")
             messages.append(f"the column {quoted(name)} counts samples; it is no channel")
             continue
         start, rate = _times_of(values, name, kind)
@@ -106,11 +109,9 @@ def regular_times(times: NDArray[Any], what: str, *, resolution: float = 0.0) ->
     even = np.all(np.abs(times - np.linspace(first, last, len(times))) < off)
     # neither if they fall, nor if they are NaN
     if not (even and np.all(np.abs(np.diff(times) - step) < off)):
-        raise Refused(
-            "time-doubtful",
-            f"{what} does not rise evenly; one step from each sample to the next is needed. Store each stretch "
-            "between gaps by itself; if times were rounded, write more digits, or leave them out and give a rate.",
-        )
+        found = f"{what} does not rise evenly; one step from each sample to the next is needed"
+        to_do = "Store each stretch between gaps by itself; of rounded times, write more digits, or give a rate."
+        raise Refused("time-doubtful", f"{found}. {to_do}")
     rate, known_to = 1 / step, max(5e-10, resolution / (last - first))
     shortest = (float(f"{rate:.{digits}g}") for digits in range(1, 10))
     rate = next((item for item in shortest if abs(item - rate) <= known_to * rate), rate)
@@ -123,19 +124,12 @@ def _kind(name: str, place: int) -> str | None:
     plain = " ".join(re.sub(r"[_\-]+", " ", name).lower().split())
     if plain in COUNTERS or (not plain and place == 0):  # pandas leaves the name of its index empty
         return "counter"
-    if plain in TIMES:
-        return ""
-    if plain in BARE_UNITS:
-        return plain
+    if plain in TIMES or plain in BARE_UNITS:
+        return "" if plain in TIMES else plain
     matched = re.fullmatch(r"(.+?)\s*(?:[(\[{/,]| (?:in )?)\s*([a-z\u00b5\u03bc]+)\s*[)\]}]?", plain)
     if matched and matched[1] in TIMES and matched[2] in SECONDS:
         return matched[2]
     return None
-
-
-def _counts_samples(values: NDArray[Any], unit: str) -> bool:
-    """Times without a unit that rise by 1 count samples."""
-    return not unit and len(values) > 1 and bool(np.all(np.diff(values) == 1))
 
 
 def _times_of(values: NDArray[Any], name: str, unit: str) -> tuple[float, float]:
@@ -164,13 +158,6 @@ def _is_even(values: NDArray[Any]) -> bool:
     return len(steps) == 0 or bool(np.all(steps == steps[0]) and steps[0] > 0)
 
 
-def _refuse_uneven(values: NDArray[Any], name: str) -> None:
-    if not _is_even(values):
-        found = f"the column {quoted(name)} counts samples and does not rise by one step: some are missing"
-        to_do = "Store each stretch between gaps by itself; if it is a channel, rename it."
-        raise Refused("time-doubtful", f"{found} or in another order. {to_do}")
-
-
 def _refuse_ramp(values: NDArray[Any]) -> None:
     """A first column that is a time axis or a counter by its values, and not by its name."""
     if len(values) < MIN_RAMP:
@@ -180,9 +167,6 @@ def _refuse_ramp(values: NDArray[Any]) -> None:
     except Refused as refused:
         if refused.problem.code != "bad-rate":
             return
-    raise Refused(
-        "time-doubtful",
-        "the first column rises evenly from the first line to the last, as times and counters do and signals do "
-        "not. If it is one, name it in the first line: 'time (s)', 'time (ms)' or 'index'; if it is a channel, put "
-        "another column before it.",
-    )
+    found = "the first column rises evenly from the first line to the last, as times and counters do"
+    to_do = "If it is one, name it in the first line: 'time (s)', 'time (ms)' or 'index'"
+    raise Refused("time-doubtful", f"{found}. {to_do}; if it is a channel, put another column before it.")

@@ -3,8 +3,7 @@
     paths -> every recording among and below them, once -> its format -> Inspection
 
 A recording of several files is known by its header (``.vhdr``, ``.hea``); a BIDS dataset is looked at as a whole.
-Headers need nothing but numpy; only a look at the signals runs a decoder.
-Next: cli/check.py prints what comes out.
+Headers need nothing but numpy; only a look at the signals runs a decoder. Next: cli/check.py prints what comes out.
 """
 
 from __future__ import annotations
@@ -103,9 +102,7 @@ def with_signals(inspection: Inspection, *, root: Path | None = None) -> Inspect
     try:
         found, notes = inspect_signals(path, root or root_of(path))
     except MissingExtraError as error:
-        message = (
-            f"only the header and sizes of {display_name(path)} were looked at, not its signals: {error}"
-        )
+        message = f"only header and sizes of {display_name(path)} were looked at, not its signals: {error}"
         found = [Problem("signals-not-read", message)]
     except TooLongError as error:
         found = [Problem("too-large", str(error))]
@@ -121,14 +118,12 @@ def _inspections_below(folder: Path) -> Iterator[Inspection]:
     if (folder / DESCRIPTION).exists():
         yield from _inspections_of_dataset(folder)
         return
-    is_empty = True
-    for inspection in _search(folder):
-        is_empty = False
-        yield inspection
-    if is_empty:
-        types = ", ".join(searched_suffixes())
-        message = f"the folder {display_name(folder)} has no recording in it ({types}). Check its name."
-        yield Inspection(str(folder), (Problem("not-a-recording", message),))
+    types = ", ".join(searched_suffixes())
+    message = f"the folder {display_name(folder)} has no recording in it ({types}). Check its name."
+    nothing = Inspection(str(folder), (Problem("not-a-recording", message),))
+    found = _search(folder)
+    yield next(found, nothing)
+    yield from found
 
 
 def _search(folder: Path) -> Iterator[Inspection]:
@@ -141,8 +136,12 @@ def _search(folder: Path) -> Iterator[Inspection]:
         links = [name for name in folders if (here / name).is_symlink()]
         folders[:] = sorted(set(folders) - {*datasets, *recordings, *links})
         for name in sorted({*links, *datasets, *recordings}):
-            if name in links:
-                yield from _refused_link(here / name, folder)
+            if name in links and leads_outside(here / name, folder):  # others lead to what is found anyway
+                link, root = display_name(here / name), display_name(folder)
+                message = f"{link} is a link to a folder outside of {root}; not followed."
+                yield Inspection(str(here / name), (Problem("outside", message),))
+            elif name in links:
+                continue
             elif name in recordings:
                 yield _inspection_of(here / name)
             else:
@@ -155,13 +154,6 @@ def _search(folder: Path) -> Iterator[Inspection]:
         reason = (error.strerror or type(error).__name__).lower()
         message = f"the folder {display_name(path)} cannot be searched ({reason}). Check its permissions."
         yield Inspection(str(path), (Problem("not-readable", message),))
-
-
-def _refused_link(link: Path, root: Path) -> Iterator[Inspection]:
-    """A link to a folder elsewhere; one that stays inside leads to files that are found anyway."""
-    if leads_outside(link, root):
-        message = f"{display_name(link)} is a link to a folder outside of {display_name(root)}; not followed."
-        yield Inspection(str(link), (Problem("outside", message),))
 
 
 def _inspections_of_dataset(root: Path) -> list[Inspection]:

@@ -306,7 +306,7 @@ def _channels_problems(
         ]
         if wrong_rates:
             stated, real = wrong_rates[0]
-            message = f"channels.tsv gives {len(wrong_rates)} channels another sampling_frequency than the recording"
+            message = f"channels.tsv gives {len(wrong_rates)} channels another sampling_frequency than it has"
             first = f"the first {'no number' if stated is None else f'{stated:g}'} for {real:g} Hz"
             yield Problem("rate-disagrees", f"{message}, {first}, which counts.")
         yield from _unit_problems(table, positions, facts)

@@ -39,7 +39,7 @@ def first_value_problems(path: Path, root: Path, signals: Sequence[WfdbSignal]) 
 
 
 def compare_first_values(signals: Sequence[WfdbSignal], found: Sequence[int]) -> list[Problem]:
-    """Signals that begin with another value than the header's; which one is meant of a signal that lags, is not clear."""
+    """Signals that begin with another value than the header's; of one that lags it is not specified which."""
     wrong = [
         f"signal {signal.position}"
         for signal, value in zip(signals, found, strict=True)
