@@ -192,56 +192,6 @@ def test_what_streams_is_not_read_into_memory_when_it_is_opened(known, path):
 # Damage
 
 
-def refused_or_warned(path: Path, example: Case) -> str:
-    """Inspect and read a damaged file: only errors of raxss, and without a problem only the sound samples."""
-    inspection = inspect_file(path, signals=True)
-    assert not any(UNEXPECTED in problem.message for problem in inspection.problems), inspection.problems
-    try:
-        with open_recording(path) as recording:
-            names = tuple(channel.name for channel in recording.channels)
-            samples = [recording.read([place])[0] for place in range(len(names))]
-    except RAxSSError:
-        assert inspection.verdict == "refused"
-        return "refused"
-    if {problem.code for problem in inspection.problems} <= set(
-        example.codes
-    ):  # what was lost is no part of the recording
-        assert names == example.names
-        for place, read in enumerate(samples):
-            assert_allclose(read, example.samples[place], rtol=1e-9, atol=1e-9)
-    return inspection.verdict
-
-
-def test_an_empty_zeroed_or_random_file_is_refused(example, path):
-    raw = path.read_bytes()
-    for content in (b"", b"\0" * len(raw), np.random.default_rng(1).bytes(len(raw)), b"hello\n"):
-        path.write_bytes(content)
-        assert refused_or_warned(path, example) == "refused"
-
-
-@pytest.mark.parametrize("share", [0.01, 0.3, 0.5, 0.8])
-def test_a_truncated_file_is_refused_or_warned_about(example, path, share):
-    for file in files_of(path):
-        raw = file.read_bytes()
-        end = int(share * len(raw))
-        while raw[end - 1 : end] in (b"\n", b"\r"):  # whole lines lost at the end of a text cannot be told
-            end -= 1
-        file.write_bytes(raw[:end])
-        refused_or_warned(path, example)
-        file.write_bytes(raw)
-    assert inspect_file(path).verdict == example.verdict
-
-
-def test_a_missing_or_empty_companion_is_refused_or_warned_about(example, path):
-    for file in files_of(path)[1:]:
-        raw = file.read_bytes()
-        file.write_bytes(b"")
-        refused_or_warned(path, example)
-        file.unlink()
-        refused_or_warned(path, example)
-        file.write_bytes(raw)
-
-
 FUZZED = {
     **{name: case.write for name, case in EXAMPLES.items()},
     "EDF+C": edf_file(edf.plus(n_records=3)),

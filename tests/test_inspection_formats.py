@@ -1,11 +1,8 @@
 """Inspection of BrainVision, WFDB, arrays and BIDS trees, beyond the verdicts that tests/test_corpus.py checks."""
 
-import io
 import os
 import time
-import tracemalloc
 import warnings
-import zipfile
 from pathlib import Path
 
 import mne
@@ -20,7 +17,7 @@ from corpus.edf import PERSON, SECRET
 from corpus.wfdb import Record
 from mutants import mutated_header
 from raxss.data.formats import FORMATS, format_of
-from raxss.data.formats.fields import Refused, follow, microvolts_per
+from raxss.data.formats.fields import microvolts_per
 from raxss.data.inspection import bids
 from raxss.data.inspection.sidecars import sidecars_of
 from raxss.data.problems import CODES, REFUSED, Problem, refusals
@@ -102,17 +99,6 @@ def _begins_otherwise(path):
 
 
 class TestWfdb:
-    def test_comments_about_the_patient_are_never_told(self, tmp_path):
-        for record in (
-            Record(rate="0"),
-            Record(cut=100),
-            Record(first="r 9 250"),
-            Record(comments=f"# {PERSON}\nx"),
-        ):
-            problems = WFDB.inspect(record.write(tmp_path), tmp_path)
-            assert refusals(problems)
-            assert not any(PERSON in problem.message for problem in problems)
-
     def test_all_records_of_cinc2017_are_sound(self, shared_data):
         records = sorted((shared_data / "cinc2017" / "training2017").glob("*.hea"))
         assert len(records) == 2000
@@ -168,19 +154,6 @@ class TestArrays:
             assert self.codes(path) == ["not-supported"]
         assert not marker.exists()
 
-    def test_an_archive_that_unpacks_to_far_more_is_refused_before_it_is_unpacked(self, tmp_path):
-        raw = io.BytesIO()
-        np.save(raw, np.zeros(125_000))
-        with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("samples.npy", raw.getvalue())
-            archive.infolist()[0].file_size = 10**9  # as the directory will say
-        tracemalloc.start()
-        codes = self.codes(tmp_path / "a.npz")
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert codes == ["too-large"]
-        assert peak < 2**23
-
     @pytest.mark.parametrize("name", ["a.npy", "a.npz"])
     @pytest.mark.parametrize(
         "content", [b"", b"PK\3\4", b"\x93NUMPY\1\0\xff\xff", b"\x93NUMPY\3\0", b"hello" * 99]
@@ -197,14 +170,9 @@ class TestArrays:
             ({"samples": np.zeros(5), "rate": np.nan}, ["bad-rate"]),
             ({"samples": np.zeros(5), "rate": np.array([1.0, 2.0])}, ["bad-rate"]),
             ({"samples": np.zeros(5), "rate": "fast"}, ["bad-rate"]),
-            ({"samples": np.zeros((2, 5)), "channels": ["a"]}, ["header-damaged"]),
-            ({"samples": np.zeros((2, 5)), "rate": 1e9}, ["bad-rate"]),
-            ({"samples": np.zeros((2, 5))}, ["rate-unknown"]),
             ({"samples": np.zeros((2, 5)), "channels": ["a", "a"], "rate": 5}, ["duplicate-channel"]),
             ({"samples": np.zeros((2, 5)), "channels": ["a", ""], "rate": 5}, ["nameless-channel"]),
             ({"samples": np.zeros((1, 1)), "times_s": np.arange(1.0)}, ["header-damaged"]),
-            ({"samples": np.zeros((2, 5)), "times_s": np.arange(4.0)}, ["header-damaged"]),
-            ({"data": np.zeros((2, 5)), "times_s": np.arange(5.0)}, []),
         ],
     )
     def test_the_arrays_of_an_archive_must_go_together(self, tmp_path, arrays, codes):
@@ -303,25 +271,3 @@ class TestBids:
         assert len(runs) == 106
         assert {tuple(item.code for item in run.problems) for run in runs} == {("not-found",)}
         assert len({Path(run.path).name.split("_")[0] for run in runs}) == 35
-
-
-@pytest.mark.parametrize(
-    ("name", "code"),
-    [
-        ("../secret.bin", "outside"),
-        ("sub/../../secret.bin", "outside"),
-        ("C:\\x.eeg", "outside"),
-        ("\\\\server\\x", "outside"),
-        ("..\\x.eeg", "outside"),
-        ("ftp://host/x", "outside"),
-        ("", "header-damaged"),
-        ("a\nb", "header-damaged"),
-        ("gone.eeg", "not-found"),
-        ("x" * 5000, "not-readable"),
-    ],
-)
-def test_a_pointer_is_followed_only_inside(tmp_path, name, code):
-    (tmp_path / "in").mkdir()
-    with pytest.raises(Refused) as caught:
-        follow(name, tmp_path / "in", tmp_path / "in", "DataFile")
-    assert caught.value.problem.code == code

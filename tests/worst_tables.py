@@ -46,21 +46,11 @@ def in_report(shape: Shape) -> Shape:
 
 @dataclass(frozen=True)
 class Reader:
-    """What reads a file.
+    """What reads a file."""
 
-    Attributes
-    ----------
-    file
-        How the file must be called, below a folder of its own.
-    function
-        ``module:name`` below raxss; imported before memory is measured.
-    call
-        How the function is called with the path; the path alone by default.
-    """
-
-    file: str
+    file: str  # its name, in a folder of its own
     shapes: Mapping[str, Shape]
-    function: str
+    function: str  # ``module:name`` below raxss; imported before memory is measured
     call: Callable[[Any, Path], object] = lambda function, path: function(path)
 
     def imported(self) -> Callable[[Path], object]:
@@ -113,69 +103,15 @@ def _in_folder(read: Any, path: Path) -> object:
     return read(path.parent)
 
 
-def _windows(load: Any, path: Path) -> object:
-    (path.parent / "evidence.json").write_text(json.dumps(HEAD))
-    return load(path.parent)
-
-
-def _prepared_table(read_prepared: Any, path: Path) -> object:
-    _prepared_facts(path.parent)
-    return read_prepared(path.parent)
-
-
 def _verdict(verdict_for_report: Any, path: Path) -> object:
     return verdict_for_report(path.parent, weights_sha256="0", beside=path.parent)
 
 
-def _prepared_facts(folder: Path) -> None:
-    """What a prepared folder has beside its table, with the hashes that it should have."""
-    from raxss._core.atomic import MARK, sha256_of
-    from raxss._core.store import seal_of
-    from raxss.data.prepare import folder as prepared
-
-    (folder / MARK).write_text("")
-    (folder / prepared.PROBLEMS).write_text("{}")
-    outputs = {
-        name: {"sha256": sha256_of(folder / name), "n_bytes": (folder / name).stat().st_size}
-        for name in (prepared.TABLE, prepared.PROBLEMS)
-    }
-    (folder / "samples").mkdir(exist_ok=True)
-    (folder / "samples" / "a.npy").write_bytes(b"\0" * 1000)
-    outputs["samples/a.npy"] = {"sha256": sha256_of(folder / "samples" / "a.npy"), "n_bytes": 1000}
-    facts = {"format": prepared.FORMAT, "preparation": "", "outputs": outputs, "collection_hash": "0"}
-    facts |= {"source": "a", "group_by": None, "n_recordings": 1, "n_series": 1, "labels": {}}
-    (folder / prepared.FACTS).write_text(json.dumps({**facts, "seal": seal_of(facts)}))
-
-
-def _many_series(path: Path, n_bytes: int) -> None:
-    """A table as raxss writes it, of as many series as it may have, or as give the size."""
-    from raxss.data.prepare.folder import COLUMNS, MAX_SERIES
-    from raxss.data.prepare.preparing import _write_table
-
-    row = {name: {"str": "x" * 20, "int": 1, "float": 1.0}[kind] for name, kind in COLUMNS.items()}
-    row |= {"file": "samples/a.npy", "offset": 0}
-    rows = [
-        {**row, "name": f"recording-{k}:C{k}", "sha256": f"{k:064x}"}
-        for k in range(min(n_bytes // 60, MAX_SERIES))
-    ]
-    _write_table(rows, path)
-
-
-HEAD = {
-    "format": "raxss evidence 1",
-    "name": "a",
-    "label": None,
-    "rate": 100.0,
-    "seconds": 10.0,
-    "classes": ["no", "yes"],
-    "series_probability": [0.5, 0.5],
-    "predicted": "no",
-    "effective_windows": 1.0,
-    "effective_share": 1.0,
-    "overlap_share": None,
-    "warnings": ["w"],
-    "settings": {},
-}
+EVIDENCE = (
+    '{"format":"raxss evidence 1","name":"a","label":null,"rate":100.0,"seconds":10.0,"classes":["no","yes"],'
+    '"series_probability":[0.5,0.5],"predicted":"no","effective_windows":1.0,"effective_share":1.0,'
+    '"overlap_share":null,"warnings":["w"],"settings":{},"windows":['
+)
 SPLIT = (
     '{"format":"raxss-split-1","by":"patient","leaky":false,"description":"","seed":0,"balance":"none","fold":null,'
     '"fractions":[0.7,0.1,0.2],"validation":[],"test":[],"dropped":[],"train":['
@@ -203,7 +139,6 @@ WRONG_TOML = {
     "comments": repeated(b"#\n"),
 }
 
-LOAD = "explain:SeriesEvidence.load"
 READERS: dict[str, Reader] = {
     "events.tsv, onset": Reader("events.tsv", EVENTS, "data.labels:read_events", _onset),
     "events.tsv, marks": Reader("events.tsv", MARKS, "explain.faithfulness.marks:read_events"),
@@ -219,12 +154,6 @@ READERS: dict[str, Reader] = {
     ),
     "participants.tsv": Reader(
         "participants.tsv", PARTICIPANTS, "data.bids_labels:read_participants", _in_tree
-    ),
-    "participants.tsv, inspected": Reader(
-        "participants.tsv",
-        PARTICIPANTS,
-        "data.inspection.bids:_participants_problems",
-        lambda problems, path: list(problems(path.parent, ["sub-01"])),
     ),
     "scans.tsv": Reader(
         "sub-01_scans.tsv",
@@ -253,11 +182,10 @@ READERS: dict[str, Reader] = {
     ),
     "evidence.json": Reader(
         "evidence.json",
-        json_shapes(json.dumps(HEAD)[:-1] + ',"windows":[', "[{0}],", "0]}"),
-        LOAD,
+        json_shapes(EVIDENCE, "[{0}],", "0]}"),
+        "explain:SeriesEvidence.load",
         _in_folder,
     ),
-    "windows.parquet": Reader("windows.parquet", PARQUET, LOAD, _windows),
     "read_parquet": Reader("a.parquet", PARQUET, "_core.atomic:read_parquet"),
     "report": Reader(
         "report.html",
@@ -265,28 +193,11 @@ READERS: dict[str, Reader] = {
         "explain.export.report:Report.read",
         lambda read, path: repr(read(path)),
     ),
-    "part of an archive": Reader(
-        "part.json",
-        json_shapes('{"seal":0,"rows":[', '"s{0}",', '"a"]}'),
-        "_core.store:Store",
-        lambda store, path: store(path.parent).require("part", "key"),
-    ),
     "prepared.json": Reader(
         "prepared.json",
         json_shapes('{"format":"raxss-prepared-1","outputs":{', '"s{0}":0,', '"a":0}}'),
         "data.prepare:read_prepared",
         _in_folder,
-    ),
-    "series.parquet": Reader(
-        "series.parquet",
-        {**PARQUET, "many series": _many_series},
-        "data.prepare:read_prepared",
-        _prepared_table,
-    ),
-    "result of a cell": Reader(
-        "cell.json",
-        json_shapes('{"seal":0,"format":0,"rows":[', '"s{0}",', '"a"]}'),
-        "benchmark.result:RunResult.read",
     ),
     "verdict.json": Reader(
         "verdict.json",

@@ -99,9 +99,8 @@ def _open_array(path: Path, root: Path, read: Read, rate: float | None) -> Array
             "it is damaged: copy or write it again."
         ) from None
     except Exception as error:  # a parser quotes the file, so only the kind of error is shown
-        raise RecordingError(
-            f"{called} is damaged ({type(error).__name__}). Copy or write it again."
-        ) from None
+        kind = type(error).__name__
+        raise RecordingError(f"{called} is damaged ({kind}). Copy or write it again.") from None
     if content.rate is not None and (rate is None or abs(content.rate - rate) > TIMES_TOLERANCE * rate):
         rate = content.rate  # callers of open_recording refuse another one than they were given
     rate = 1.0 if rate is None else rate

@@ -86,7 +86,7 @@ def header_format(
     """A format whose files have a header, which is examined before samples are read on request.
 
     ``examine(path, root, problems) -> header`` adds what is wrong to ``problems``; it returns None, or raises
-    `Refused`, where the recording must not be read. ``recording(path, header) -> Recording``; ``files(path, header)``
+    `Refused`, where it must not be read. ``recording(path, header) -> Recording``. ``files(path, header)``
     and ``options`` are as in `Format`.
     """
 

@@ -86,10 +86,8 @@ def time_axis(names: Sequence[str], columns: Mapping[int, NDArray[Any]]) -> Time
         timed.append((name, start, rate))
         messages.append(f"the column {quoted(name)} is the time axis, at {rate:g} Hz; it is no channel")
     if len(timed) > 1:
-        found = (
-            f"the table has {len(timed)} columns of times, {quoted(timed[0][0])} and {quoted(timed[1][0])}"
-        )
-        raise Refused("time-doubtful", f"{found}; one is needed. Remove the others.")
+        found = f"{len(timed)} columns of times, {quoted(timed[0][0])} and {quoted(timed[1][0])}"
+        raise Refused("time-doubtful", f"the table has {found}; one is needed. Remove the others.")
     if not timed:
         return TimeAxis(tuple(dropped), messages=tuple(messages))
     _, start, rate = timed[0]
@@ -110,7 +108,9 @@ def regular_times(times: NDArray[Any], what: str, *, resolution: float = 0.0) ->
     # neither if they fall, nor if they are NaN
     if not (even and np.all(np.abs(np.diff(times) - step) < off)):
         found = f"{what} does not rise evenly; one step from each sample to the next is needed"
-        to_do = "Store each stretch between gaps by itself; of rounded times, write more digits, or give a rate."
+        to_do = (
+            "Store each stretch between gaps by itself; of rounded times, write more digits, or give a rate."
+        )
         raise Refused("time-doubtful", f"{found}. {to_do}")
     rate, known_to = 1 / step, max(5e-10, resolution / (last - first))
     shortest = (float(f"{rate:.{digits}g}") for digits in range(1, 10))

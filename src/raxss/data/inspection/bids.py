@@ -205,8 +205,8 @@ def _name_problems(path: Path, root: Path) -> list[Problem]:
         around = next(folders, f"no {key}-")
         named = f"{key}-{own.entities[key]}" if key in own.entities else f"no {key}-"
         if named != around:
-            message = (
-                f"{display_name(path)} says {named}, and its folder {around}; whose it is, is not certain"
+            message = f"{display_name(path)} says {named}, and its folder {around}"
+            problems.append(
+                Problem("not-bids", f"{message}; whose it is, is not certain. Rename or move it.")
             )
-            problems.append(Problem("not-bids", f"{message}. Rename or move it."))
     return problems

@@ -282,13 +282,10 @@ def _channels_problems(
         yield Problem("sidecar-incomplete", f"{display_name(path)} has no column 'type'. Add it.")
     else:
         kinds.update(kind.upper() for kind in types)
-        pairs = zip(
-            rows, types, strict=True
-        )  # a trigger or an ECG called an electrode would be scored as one
+        # a trigger or an ECG that is called an electrode would be scored as one
+        pairs = zip(rows, types, strict=True)
         if wrong := [name for name, kind in pairs if kind.upper() in BRAIN_TYPES and is_no_electrode(name)]:
-            message = (
-                f"channels.tsv gives {len(wrong)} channels a type of electrodes that are none by their names"
-            )
+            message = f"channels.tsv gives {len(wrong)} channels a type of electrodes, by their names none"
             to_do = "The table counts; correct it if it is wrong."
             yield Problem("sidecar-disagrees", f"{message}: {shown_names(wrong)}. {to_do}")
     if other := sum(status.lower() not in ("", "good", "bad") for status in table.values("status") or ()):
@@ -364,9 +361,7 @@ def _unit_problems(table: Table, positions: Sequence[int | None], facts: Recordi
     scaled = [item for item in wrong if item[1].strip() != "V"]
     if scaled:
         name, text, unit, factor = scaled[0]
-        message = (
-            f"channels.tsv gives {len(scaled)} of {len(positions)} channels another unit than the header"
-        )
+        message = f"channels.tsv and the header give {len(scaled)} of {len(positions)} channels other units"
         first = f"{quoted(name)} {text.strip()} in the table, {unit} in the header, a factor of {factor:g}"
         to_do = "Correct the one that is wrong; n/a in the table leaves it to the header."
         yield Problem("units-disagree", f"{message}, the first {first}. {to_do}")
@@ -392,10 +387,9 @@ def _electrodes_problems(path: Path, signal: Path, root: Path, facts: RecordingF
     # a bipolar channel has two
     lost = [name for name in unknown if not all(canonical(pole) in known for pole in name.split("-"))]
     if lost:
-        message = (
-            f"{len(lost)} of {len(names)} channels have no row in {display_name(path)}: {shown_names(lost)}"
-        )
-        yield Problem("sidecar-disagrees", f"{message}. Is it another subject's or session's table?")
+        message = f"{len(lost)} of {len(names)} channels have no row in {display_name(path)}"
+        question = "Is it another subject's or session's table?"
+        yield Problem("sidecar-disagrees", f"{message}: {shown_names(lost)}. {question}")
 
 
 def _events_problems(path: Path, root: Path, facts: RecordingFacts) -> Iterator[Problem]:
@@ -409,9 +403,7 @@ def _events_problems(path: Path, root: Path, facts: RecordingFacts) -> Iterator[
     starts = [number(onset) for onset in onsets]
     for row, (onset, start) in enumerate(zip(onsets, starts, strict=True), start=2):
         if onset and start is None:
-            raise Refused(
-                "sidecar-damaged", f"{name} has an onset that is no number in row {row}. Correct it."
-            )
+            raise Refused("sidecar-damaged", f"{name} has no number as onset in row {row}. Correct it.")
     n_events = len(starts) - starts.count(None)
     end = math.inf if facts.seconds is None else facts.seconds + 1e-6
     if n_outside := sum(start is not None and not 0 <= start <= end for start in starts):

@@ -89,9 +89,8 @@ def signal_problems(
                 for place, row in zip(places, samples, strict=True):
                     looks[place].see(row)
     problems = []
-    for (code, what), shares in zip(
-        KINDS.items(), zip(*(look.shares() for look in looks), strict=True), strict=False
-    ):
+    by_kind = zip(*(look.shares() for look in looks), strict=True)
+    for (code, what), shares in zip(KINDS.items(), by_kind, strict=False):
         named = [
             f"{channel.name!r} ({place}), {100 * share:.3g} %"
             for place, (channel, share) in enumerate(zip(recording.channels, shares, strict=True))

@@ -39,9 +39,7 @@ MOST_CHANNELS = 4096
 MAGIC = re.compile(rb"Brain ?Vision( Core| V-Amp)? Data( Exchange)? Header File,? Version (\d+)\.\d+")
 SAMPLE_TYPES = {"INT_16": "<i2", "INT_32": "<i4", "IEEE_FLOAT_32": "<f4"}
 ORIENTATIONS = ("MULTIPLEXED", "VECTORIZED")
-CODEPAGES = re.compile(
-    r"utf-?8|us-ascii|ascii|ansi|latin-?1|iso-?8859-\d{1,2}|(cp|windows-?)125\d", re.IGNORECASE
-)
+CODEPAGES = re.compile(r"(?i)utf-?8|us-ascii|ascii|ansi|latin-?1|iso-?8859-\d{1,2}|(cp|windows-?)125\d")
 OFFSETS = ("channeloffset", "dataoffset", "segmentheadersize", "trailersize")
 CHANNEL_KEY = re.compile(r"ch(\d{1,9})", re.ASCII)
 SEGMENTATIONS = ("NOTSEGMENTED", "MARKERBASED", "FIXTIME")
@@ -149,9 +147,8 @@ def _sections_of(text: str) -> Mapping[str, Fields]:
     except configparser.Error as error:
         line = getattr(error, "lineno", None)
         where = f"in line {line + 1} " if isinstance(line, int) else ""
-        found = (
-            f"the header cannot be understood {where}({FAULTS.get(type(error), 'a line that is no field')})"
-        )
+        fault = FAULTS.get(type(error), "a line that is no field")
+        found = f"the header cannot be understood {where}({fault})"
         raise Refused("header-damaged", f"{found}; sections of lines 'Field=value' are needed") from None
     if "Common infos" in sections:  # NeurOne writes it so, and MNE knows
         if "Common Infos" in sections:
@@ -227,11 +224,8 @@ def _channel_infos(
             raise Refused("header-damaged", "[Channel Infos] has a field that is not Ch1, Ch2 and so on")
         lines[int(match[1])] = value
     if len(lines) != len(infos) or sorted(lines) != list(range(1, n_channels + 1)):
-        found = (
-            f"NumberOfChannels is {n_channels}, and the {len(infos)} lines of [Channel Infos] are not Ch1 to"
-        )
-        unsure = "which samples belong to which channel is not certain"
-        raise Refused("header-damaged", f"{found} Ch{n_channels}, each once; {unsure}")
+        found = f"[Channel Infos] has {len(infos)} lines, which are not Ch1 to Ch{n_channels}, each once"
+        raise Refused("header-damaged", f"{found}; which samples belong to which channel is not certain")
     names, resolutions, units = [], [], []
     for position in range(1, n_channels + 1):
         if "\n" in lines[position]:
@@ -281,9 +275,7 @@ def _n_samples(
         raise Refused("data-missing", f"{found}, and {needed}, so none is where it should be")
     if orientation == "VECTORIZED" and not declared_text:
         # a file that was cut may still divide by the number of channels, and the second begin within the first
-        found = (
-            "DataOrientation is VECTORIZED without DataPoints, so where each channel begins is not certain"
-        )
+        found = "DataOrientation is VECTORIZED without DataPoints; where channels begin is not certain"
         to_do = f"If all is there, write DataPoints={n_samples} into [Common Infos]; or export it again."
         raise Refused("not-supported", f"{found}. {to_do}")
     message = f"DataPoints is {declared or 0:,}, and the data file has {n_samples:,} samples a channel"

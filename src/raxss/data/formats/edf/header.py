@@ -125,10 +125,8 @@ def parse_header(file: BinaryIO, size: int, suffix: str, problems: list[Problem]
         name for name, values in (fields | per_signal).items() if not _PRINTABLE.fullmatch(b"".join(values))
     ]
     if odd := [name for name in odd if name != "version"]:
-        message = f"the header has characters that are not printable ASCII in: {', '.join(odd)}"
-        problems.append(
-            Problem("non-ascii", f"{message}. They are read as UTF-8 or Latin-1; a name may look odd.")
-        )
+        message = f"the header has text that is no printable ASCII, read as UTF-8 or Latin-1, in: {', '.join(odd)}."
+        problems.append(Problem("non-ascii", message))
     if refusals(problems):
         return None
     header = _sized(fields, signals, family, size, problems)
@@ -136,9 +134,7 @@ def parse_header(file: BinaryIO, size: int, suffix: str, problems: list[Problem]
     data = header.data_signals  # all of them at the highest rate, as many readers make them
     needed = 8 * max(signal.n_samples for signal in data) * len(data) * header.n_records
     if needed > max(ALWAYS_ALLOWED, MAX_EXPANSION * size):
-        found = (
-            f"the file has {size} bytes, and its {len(data)} signals at the rate of the fastest would take"
-        )
+        found = f"the file has {size} bytes, and its {len(data)} signals at the highest rate would take"
         limit = f"{needed}, more than {MAX_EXPANSION} times as much"
         raise Refused("too-large", f"{found} {limit}. Export fast and slow signals to two files.")
     return header
@@ -170,9 +166,7 @@ def _n_signals(fields: Fields, size: int) -> int:
         raise Refused("no-data", "the header declares 0 signals, so there is nothing to read")
     needed = FIXED_BYTES * (n_signals + 1)
     if integer_of(fields["size of the header"][0]) != needed:
-        raise _damaged(
-            "size of the header", fields, f"{needed}, 256 and 256 for each of {n_signals} signals,"
-        )
+        raise _damaged("size of the header", fields, f"{needed}, 256 and 256 for each signal,")
     if size < needed:
         found = f"the header declares {n_signals} signals, which take {needed} bytes, and the file has {size}"
         raise Refused("header-damaged", f"{found}; it was cut off or the number is wrong")
@@ -203,9 +197,7 @@ def _sized(
         )
         raise Refused("no-data", f"the file {found}, so no record can be read")
     if declared == -1:
-        message = (
-            f"the header does not say how many records there are (-1); it has {present}, which are read."
-        )
+        message = f"the header does not say how many records it has (-1): {present}, which are read."
         problems.append(Problem("header-inconsistent", message))
     if declared > present:
         message = f"the header declares {declared} records; the file has {present} whole ones, which are read"

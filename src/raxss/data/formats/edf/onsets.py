@@ -31,17 +31,13 @@ def with_times(file: BinaryIO, header: EdfHeader, problems: list[Problem]) -> Ed
     """The header with the stretches without a gap; what is wrong with the times of records joins ``problems``."""
     onsets, n_blank = _record_onsets(file, header)
     if n_blank and any(signal.is_annotations for signal in header.signals):
-        message = (
-            f"the file does not say when {n_blank} of its {header.n_records} records began; they follow the"
-        )
-        problems.append(Problem("header-inconsistent", f"{message} one before."))
+        message = f"the file does not say when {n_blank} of {header.n_records} records began"
+        problems.append(Problem("header-inconsistent", f"{message}; they follow the one before."))
     starts = np.flatnonzero(np.diff(onsets) - header.record_seconds > _tolerance(header, onsets)) + 1
     runs = list(pairwise([0, *starts.tolist(), len(onsets)]))
     refuse_many_segments(len(runs))
     if len(runs) > 1 and header.kind.endswith("+C"):
-        message = (
-            f"the file is marked as continuous ({header.kind}), and its records have gaps; the times count."
-        )
+        message = f"the file is marked as continuous ({header.kind}) and has gaps; the times count."
         problems.append(Problem("header-inconsistent", message))
     if len(runs) > 1:
         message = f"the file has {len(runs) - 1} gaps between its {header.n_records} records"
@@ -85,9 +81,7 @@ def _record_onsets(file: BinaryIO, header: EdfHeader) -> tuple[NDArray[np.float6
     if annotations is None:  # a plain file with annotations is read as continuous
         return np.arange(header.n_records, dtype=np.float64) * header.record_seconds, header.n_records
     texts = _annotation_bytes(file, header, annotations)
-    onsets = np.fromiter(
-        (_onset_of(number, text, header.kind) for number, text in enumerate(texts)), np.float64
-    )
+    onsets = np.array([_onset_of(number, text, header.kind) for number, text in enumerate(texts)])
     if len(onsets) < header.n_records:
         raise Refused("header-damaged", "the file became shorter while it was read")
     blank = np.isnan(onsets)

@@ -140,9 +140,7 @@ def _lines_read(header: WfdbHeader) -> int:
 
 def _refuse_many_lines(n_lines: int) -> None:
     if n_lines > MOST_LINES:
-        found = (
-            f"wfdb would have to read more than {MOST_LINES:,} lines, one a signal for every segment and rate"
-        )
+        found = f"wfdb would read more than {MOST_LINES:,} lines, one a signal for every segment and rate"
         raise Refused("too-many-pieces", f"{found}. Write parts of it to records of their own.")
 
 
@@ -177,9 +175,7 @@ def _checked_segments(header: WfdbHeader, path: Path, root: Path, problems: list
     first, length = header.segments[0]
     layout = parts[first] if length == 0 and first != "~" and parts[first].signals else records[0]
     if header.n_signals != len(layout.signals):
-        message = (
-            f"the header declares {header.n_signals:,} signals; its segments have {len(layout.signals):,}"
-        )
+        message = f"the header has {header.n_signals:,} signals, its segments {len(layout.signals):,}"
         problems.append(problem("header-inconsistent", f"{message}, which count"))
     if not {signal.name for signal in records[0].signals} <= {signal.name for signal in layout.signals}:
         message = "segments have signals that the layout of the record does not have, which count"
