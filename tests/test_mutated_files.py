@@ -110,7 +110,7 @@ SIDECAR = {"SamplingFrequency": 1000, "TaskName": "rest", "Levels": {"a": ["b", 
     ("name", "whole", "use"),
     [
         ("cell.json", sealed({"format": RUN_FORMAT, **RESULT.to_json()}), lambda path: str(RunResult.read(path))),
-        ("part.json", PART | {"seal": ""}, lambda path: len(batch._parts(path.parent).require("part", "k")["rows"])),
+        ("part.json", PART | {"seal": ""}, lambda path: len(batch._parts(path.parent).require("part", "k"))),
         ("verdict.json", VERDICTS, lambda path: str(
             verdict_for_report(path.parent, weights_sha256="5f3c", beside=path.parent))),
         # any object is a sidecar: only what is no JSON, too deep or no object is refused

@@ -48,20 +48,20 @@ class BlockRecording(Recording):
         return samples
 
 
-def decoder(package: str, name: str, extra: str = "bids") -> ModuleType:
+def decoder(package: str, name: str) -> ModuleType:
     """Import a package that decodes recordings, or say which extra of raxss installs it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return importlib.import_module(package)
     except ImportError as error:
-        raise _missing(name, package.partition(".")[0], extra) from error
+        raise _missing(name, package) from error
 
 
-def _missing(name: str, package: str, extra: str = "bids") -> MissingExtraError:
+def _missing(name: str, package: str) -> MissingExtraError:
     return MissingExtraError(
         f"recording {name!r} needs the package {package}, which is not installed. Install it with: pip install "
-        f"'raxss[{extra}]'"
+        "'raxss[bids]'"
     )
 
 

@@ -37,6 +37,7 @@ UNITS = {
     "g", "mg", "n", "m/s", "m/s^2", "w", "mw", "ohm", "kohm", "mohm", "siemens", "t", "ut", "db", "lux",
     "au", "a.u.", "n/a", "none", "boolean", "bool",
 }  # fmt: skip
+HEADER_BYTES = 2**20  # that a header of text may have; real ones have some thousand
 TO_DO = "Copy or export the recording again."
 # Bytes of all samples as float64 over those of a packed file: recordings reach 2 to 20, flat lines thousands, and a
 # file of 10 MB stays below 256 MB.
@@ -81,16 +82,18 @@ def open_unrefused(path: Path, root: Path) -> BinaryIO:
     return open_confined(path, root)
 
 
-def header_bytes(path: Path, root: Path, most: int) -> bytes:
-    """The first ``most`` bytes of a header and one more, if there is one."""
+def header_bytes(path: Path, root: Path) -> bytes:
+    """A header, up to a byte more than it may have."""
     with open_unrefused(path, root) as file:
-        return file.read(most + 1)
+        return file.read(HEADER_BYTES + 1)
 
 
-def refuse_no_text(content: bytes, most: int) -> None:
-    """Refuse a header that is longer than ``most`` bytes or has NUL bytes."""
-    if len(content) > most:
-        raise Refused("header-damaged", f"the header is longer than {most:,} bytes, which no real one is")
+def refuse_no_text(content: bytes) -> None:
+    """Refuse a header that is too long or has NUL bytes."""
+    if len(content) > HEADER_BYTES:
+        raise Refused(
+            "header-damaged", f"the header is longer than {HEADER_BYTES:,} bytes, as no real one is"
+        )
     if b"\0" in content:
         raise Refused("header-damaged", "the header has NUL bytes; text is needed")
 

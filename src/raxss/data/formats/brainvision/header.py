@@ -34,7 +34,6 @@ from raxss.data.formats.fields import (
 )
 from raxss.data.problems import Problem
 
-HEADER_BYTES = 2**20  # that a header may have; real ones have some thousand
 MOST_CHANNELS = 4096
 MAGIC = re.compile(rb"Brain ?Vision( Core| V-Amp)? Data( Exchange)? Header File,? Version (\d+)\.\d+")
 SAMPLE_TYPES = {"INT_16": "<i2", "INT_32": "<i4", "IEEE_FLOAT_32": "<f4"}
@@ -61,9 +60,8 @@ Fields = Mapping[str, str]
 class BrainVisionHeader:
     """What a BrainVision header states, checked.
 
-    ``segment_starts`` are the first samples of stretches without a gap, from the markers "New Segment";
-    ``segment_seconds`` when they began after the first, from the dates of these markers. A stretch without a date
-    follows the one before.
+    ``segment_starts`` are the first samples of stretches without a gap, ``segment_seconds`` when they began, both from
+    the markers "New Segment". A stretch without a date follows the one before.
     """
 
     data_file: Path
@@ -109,7 +107,7 @@ def examine(path: Path, root: Path, problems: list[Problem]) -> BrainVisionHeade
 
 def _text_of(path: Path, root: Path, problems: list[Problem]) -> str:
     """All below the first line, decoded as MNE decodes it: by its code page, else UTF-8, else Latin-1."""
-    content = header_bytes(path, root, HEADER_BYTES)
+    content = header_bytes(path, root)
     first, _, content_below = content.partition(b"\n")
     magic = MAGIC.search(first[:200])
     if magic is None:
@@ -118,7 +116,7 @@ def _text_of(path: Path, root: Path, problems: list[Problem]) -> str:
     if magic[3] not in (b"1", b"2"):
         found = f"the header is of version {described(magic[3].decode())}"
         raise Refused("not-supported", f"{found}; 1 and 2 are supported. Export it as version 2.")
-    refuse_no_text(content, HEADER_BYTES)
+    refuse_no_text(content)
     codepage = re.search(r"Codepage=(.+)", content_below.decode("ascii", "ignore"))
     encoding = codepage[1].strip() if codepage else "utf-8"
     unknown = Refused("header-damaged", "Codepage is not one that is known; UTF-8 is needed")
@@ -323,9 +321,8 @@ def _segments_of(
         if marker.begins_segment and 1 <= marker.position <= n_samples
     }
     every = _samples_in_a_segment(common, n_samples, problems, is_marked=len(dates) > 1)
-    if every:
-        refuse_many_segments(-(-n_samples // every))
-    for start in range(0, n_samples, every or n_samples):
+    refuse_many_segments(-(-n_samples // every))
+    for start in range(0, n_samples, every):
         dates.setdefault(start, None)
     starts = tuple(sorted(dates))
     refuse_many_segments(len(starts))
@@ -341,10 +338,8 @@ def _segments_of(
     return starts, seconds
 
 
-def _samples_in_a_segment(
-    common: Fields, n_samples: int, problems: list[Problem], *, is_marked: bool
-) -> int | None:
-    """Samples in each epoch of a recording that was cut into epochs; None for one that was not."""
+def _samples_in_a_segment(common: Fields, n_samples: int, problems: list[Problem], *, is_marked: bool) -> int:
+    """Samples in each epoch of a recording that was cut into epochs; all of one that was not."""
     kind, text = (common.get(field, "").strip() for field in ("segmentationtype", "segmentdatapoints"))
     every = whole(text)
     if kind.upper() not in ("", *SEGMENTATIONS) or (text and every is None):
@@ -360,7 +355,7 @@ def _samples_in_a_segment(
     if is_cut and every and n_samples % every:
         found = f"segments have {every:,} samples, and the last one {n_samples % every:,}"
         problems.append(problem("data-truncated", f"{found}; it is read as it is"))
-    return every if is_cut and every else None
+    return every if is_cut and every else n_samples
 
 
 def _times_of(

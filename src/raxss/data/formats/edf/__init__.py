@@ -4,7 +4,7 @@
 
 A stored integer d becomes (d + o) * g with the gain g = (p_max - p_min) / (d_max - d_min) and the offset
 o = p_max / g - d_max, from the physical (p) and digital (d) limits of its signal. Annotation signals, which hold
-what people wrote, are not read. Read header.py (what a header states), onsets.py (when records began), then this.
+what people wrote, are not read. Read header.py (what a header states, when records began), then this.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.data.formats.decoding import BLOCK_BYTES, BlockRecording
-from raxss.data.formats.edf.header import EdfHeader, parse_header
-from raxss.data.formats.edf.onsets import with_times
+from raxss.data.formats.edf.header import EdfHeader, parse_header, with_times
 from raxss.data.formats.fields import microvolts_per, open_unrefused
 from raxss.data.formats.registry import header_format, register_format
 from raxss.data.problems import Problem, refusals

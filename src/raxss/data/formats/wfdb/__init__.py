@@ -3,14 +3,14 @@
     record.hea (+ .dat, .mat, the headers of its segments) -> WfdbRecording
 
 Samples are in the record's own physical unit, mV for most ECGs. Segments that follow each other without a gap are
-one stretch of signal; a null segment (``~``) ends it. Read header.py (what the header states), checking.py and
-values.py (whether the data files agree with it), then this (samples).
+one stretch of signal; a null segment (``~``) ends it. Read header.py (what the header states), checking.py (whether
+the data files agree with it), then this (samples).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from raxss.data.formats.decoding import BLOCK_BYTES, BlockRecording, decoder, decoding
 from raxss.data.formats.fields import printable_text
 from raxss.data.formats.registry import header_format, register_format
-from raxss.data.formats.wfdb.checking import examine
+from raxss.data.formats.wfdb.checking import compare_first_values, examine
 from raxss.data.formats.wfdb.header import COMPRESSED, WfdbHeader, WfdbSignal
-from raxss.data.formats.wfdb.values import compare_first_values
 from raxss.data.problems import Problem
 from raxss.data.recording import Channel, Segment, refuse_too_long
 from raxss.errors import display_name, join_names
@@ -35,14 +34,9 @@ class _Part:
     """A record of one segment: where it begins within its stretch and how long it is, in frames."""
 
     record: str
-    header: WfdbHeader
+    header: WfdbHeader  # without a number of samples, wfdb reads the record whole
     start: int
     frames: int
-
-    @property
-    def states_length(self) -> bool:
-        """Whether the header has its length, so that wfdb can read some of it."""
-        return self.header.n_samples is not None
 
 
 class WfdbRecording(BlockRecording):
@@ -84,7 +78,7 @@ class WfdbRecording(BlockRecording):
 
     def _block_samples(self, channel: int) -> int:
         parts = (part for stretch in self._stretches for part in stretch)
-        if not all(part.states_length for part in parts):  # wfdb reads such a part whole
+        if any(part.header.n_samples is None for part in parts):
             return max(self.n_samples(channel, segment) for segment in range(len(self.segments)))
         return max(1, BLOCK_BYTES // (8 * sum(self._per_frame))) * self._per_frame[channel]
 
@@ -120,20 +114,19 @@ class WfdbRecording(BlockRecording):
         self, part: _Part, channels: Sequence[int], first: int, last: int
     ) -> list[NDArray[np.float64]]:
         """wfdb takes an end only if the header states the length; without, it reads all signals to the end."""
-        end = last if part.states_length else None
+        end = None if part.header.n_samples is None else last
         if end is None:  # as integers and as floats
             refuse_too_long(16 * part.frames * sum(self._per_frame), f"recording {self.name!r}")
         read = self._wfdb.rdrecord(
             part.record, sampfrom=first, sampto=end, channels=list(channels), smooth_frames=False
         )
-        decoded: list[NDArray[np.float64]] = read.e_p_signal
-        return decoded
+        return list(read.e_p_signal)
 
     def disagreements(self) -> list[Problem]:
         """Signals whose samples do not add up to the checksum in the header, and FLAC that begins otherwise.
 
-        Of every segment that is read whole. Signals that lag are left out: whether the samples that they lack are
-        part of the sum is not specified. A checksum of 0 is what writers leave that know none.
+        Of segments that are read whole. Of signals that lag it is not specified what is part of the sum, and writers
+        that know no checksum leave 0.
         """
         wrong: dict[str, None] = {}
         problems: list[Problem] = []
@@ -182,13 +175,11 @@ class WfdbRecording(BlockRecording):
             return list(read.d_signal.T if is_even else read.e_d_signal)
 
 
-def _files(path: Path, header: WfdbHeader) -> list[Path]:
+def _files(path: Path, header: WfdbHeader) -> Iterator[Path]:
     """The files that the header points to, and those of its segments."""
-    files = [path.parent / signal.file for signal in header.signals]
-    for name, part in header.parts.items():
-        files.append(path.with_name(f"{name}.hea"))
-        files += [path.parent / signal.file for signal in part.signals if part.frames]
-    return files
+    yield from (path.with_name(f"{name}.hea") for name in header.parts)
+    for part in (header, *header.parts.values()):
+        yield from (path.parent / signal.file for signal in part.signals if part.frames)
 
 
 register_format(

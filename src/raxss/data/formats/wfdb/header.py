@@ -27,7 +27,6 @@ from raxss.data.formats.fields import (
 )
 from raxss.data.problems import Problem
 
-HEADER_BYTES = 2**20
 MOST_SIGNALS = 512
 COMPRESSED = ("508", "516", "524")
 RECORD_NAME = re.compile(r"([-\w]+)(?:/(\d{1,6}))?", re.ASCII)
@@ -95,8 +94,8 @@ def parse_header(path: Path, root: Path, problems: list[Problem]) -> WfdbHeader:
 
 def _lines_of(path: Path, root: Path, problems: list[Problem]) -> list[str]:
     """Lines as the package wfdb sees them; comments, in which patients are described, are left out."""
-    content = header_bytes(path, root, HEADER_BYTES)
-    refuse_no_text(content, HEADER_BYTES)
+    content = header_bytes(path, root)
+    refuse_no_text(content)
     for line in content.splitlines():
         if line.isascii() or line.strip().startswith(b"#"):
             continue
