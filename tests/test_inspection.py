@@ -13,7 +13,9 @@ import pytest
 
 from corpus import edf as corpus
 from raxss.data.confinement import leads_outside, root_of
-from raxss.data.formats import FORMATS
+from raxss.data.formats import FORMATS, open_recording
+from raxss.data.formats.edf import examine
+from raxss.data.formats.fields import Refused
 from raxss.data.inspection import Inspection, Problem, inspect_file, inspect_paths
 from raxss.data.inspection.front import iter_paths, with_signals
 from raxss.data.inspection.sidecars import facts_of
@@ -33,7 +35,7 @@ def codes(problems):
 
 
 def header_of_edf(folder, file, name="night.edf"):
-    return FORMATS["EDF"].header(written(folder, file, name), folder)
+    return examine(written(folder, file, name), folder, [])
 
 
 # --- what may be opened
@@ -75,7 +77,7 @@ def test_a_file_without_permission_is_not_readable(tmp_path):
 def test_a_refused_file_has_no_header_and_the_error_names_the_field(tmp_path):
     field = r"'EEG Fpz-Cz' \(0\): the header has text of 4 characters as samples in a record"
     with pytest.raises(RecordingError, match=rf"'night\.edf' is refused: {field}"):
-        header_of_edf(tmp_path, corpus.one_signal(n_text="lots"))
+        open_recording(written(tmp_path, corpus.one_signal(n_text="lots")), inspect=False)
 
 
 def test_messages_name_ten_channels_and_count_the_rest(tmp_path):
@@ -129,10 +131,10 @@ def test_more_than_2000_pieces_or_32_rates_are_refused(tmp_path):
 
 def test_an_error_about_times_names_the_record_and_no_text(tmp_path):
     early = corpus.plus("EDF+D", [*corpus.EVEN[:5], "+4.5", "+6", "+7"])
-    with pytest.raises(RecordingError, match=r"record 5 began at 4.5 s, before record 4, from 4 s, was over"):
+    with pytest.raises(Refused, match=r"record 5 began at 4.5 s, before record 4, from 4 s, was over"):
         header_of_edf(tmp_path, early)
     texts = corpus.plus("EDF+D", [*corpus.EVEN[:5], b"+5\x14Jane Doe\x14\0", "+6", "+7"])
-    with pytest.raises(RecordingError, match="annotations in record 5 that do not begin") as caught:
+    with pytest.raises(Refused, match="annotations in record 5 that do not begin") as caught:
         header_of_edf(tmp_path, texts)
     assert "Jane" not in str(caught.value)
 
@@ -152,7 +154,7 @@ def test_a_hundred_thousand_times_are_read_in_seconds(tmp_path):
         "EDF+D", [f"+{k}" for k in range(count)], n_records=count, signals=[replace(corpus.TWO[0], n=2)]
     )
     path, begun = written(tmp_path, file), time.monotonic()
-    assert FORMATS["EDF"].header(path, tmp_path).runs == ((0, count, 0.0),)
+    assert examine(path, tmp_path, []).runs == ((0, count, 0.0),)
     assert time.monotonic() - begun < 3
 
 

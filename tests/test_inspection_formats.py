@@ -16,7 +16,7 @@ from corpus.brainvision import NEW_SEGMENT, Triplet
 from corpus.edf import PERSON, SECRET
 from corpus.wfdb import Record
 from mutants import mutated_header
-from raxss.data.formats import FORMATS, format_of
+from raxss.data.formats import FORMATS, brainvision, format_of, wfdb
 from raxss.data.formats.fields import microvolts_per
 from raxss.data.inspection import bids
 from raxss.data.inspection.sidecars import sidecars_of
@@ -48,7 +48,7 @@ def compared_with_mne(folder, rng, count, every):
     for place, _ in enumerate(accepted_mutants(path, BRAINVISION.inspect, rng, count)):
         if place % every:
             continue
-        header = BRAINVISION.header(path, path.parent)
+        header = brainvision.examine(path, path.parent, [])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             raw = mne.io.read_raw_brainvision(path, verbose="ERROR")
@@ -67,7 +67,7 @@ def compared_with_wfdb(folder, rng, count, every):
     for place, _ in enumerate(accepted_mutants(path, WFDB.inspect, rng, count)):
         if place % every:
             continue
-        mine, theirs = WFDB.header(path, path.parent), wfdb_package.rdheader(str(path.with_suffix("")))
+        mine, theirs = wfdb.examine(path, path.parent, []), wfdb_package.rdheader(str(path.with_suffix("")))
         assert (theirs.fs, theirs.sig_len, theirs.n_sig) == (mine.rate, mine.n_samples, len(mine.signals))
         assert theirs.file_name == [signal.file for signal in mine.signals]
         assert theirs.fmt == [signal.format for signal in mine.signals]

@@ -66,7 +66,6 @@ def array_format(
         suffixes=(suffix,),
         inspect=inspect,
         open=lambda path, root, rate: _open_array(path, root, read, rate),
-        streams=False,
         searched=searched,
         self_describing=self_describing,
     )

@@ -188,9 +188,9 @@ def follow(name: str, folder: Path, root: Path, field: str) -> Path:
     windows, path = PureWindowsPath(name), folder / name
     foreign = bool(windows.drive or windows.root) or ("\\" in name and ".." in windows.parts)
     if foreign or "://" in name or leads_outside(path, root):
-        found = f"{field} leads out of the folder that the recording belongs to; nothing was opened"
+        message = f"{field} leads out of the folder that the recording belongs to; nothing was opened"
         to_do = "Copy the file beside the header and write its bare name into the header."
-        raise Refused("outside", f"{found}. {to_do}")
+        raise Refused("outside", f"{message}. {to_do}")
     if not_downloaded(path, root):
         raise Refused("not-found", f"the file that {field} names is only a git-annex pointer. Fetch it.")
     found = problem_of_opening(path, root, called=f"the file that {field} names")

@@ -34,14 +34,13 @@ def open_recording(
     inspect
         Inspect it first. False is only for callers that have just done so themselves.
     rate
-        Samples per second of a ``.npz``, ``.npy`` or ``.csv`` that states none itself; 1 otherwise, so that times
-        count samples.
+        Samples per second of a ``.npz``, ``.npy`` or ``.csv`` that states none; 1 by default: times count samples.
 
     Returns
     -------
     Recording
-        With the inspection's warnings in ``problems``. Samples of ``.npz``, ``.npy`` and ``.csv`` are in memory; of
-        all else they are read on request.
+        With the inspection's warnings in ``problems``. Samples of arrays and tables are in memory; of all else they
+        are read on request.
 
     Examples
     --------
@@ -54,10 +53,9 @@ def open_recording(
     """
     path = Path(path)
     if inspect and os.path.isdir(path):
-        raise RecordingError(
-            f"recording {display_name(path)} is a folder; a file of type {_types()} is needed. For "
-            "many recordings, write a manifest: a CSV with a column 'path'."
-        )
+        found = f"recording {display_name(path)} is a folder; a file of type {_types()} is needed"
+        to_do = "For many recordings, write a manifest: a CSV with a column 'path'."
+        raise RecordingError(f"{found}. {to_do}")
     problems = inspect_recording(path, root=root) if inspect else []
     if refused := refusals(problems):
         reasons = " ".join(f"[{problem.code}] {problem.message}" for problem in refused)
@@ -94,11 +92,8 @@ def inspect_recording(path: Path, *, root: Path | None = None) -> list[Problem]:
 
 def unexpected(path: Path, error: Exception) -> Problem:
     """The problem that an inspection itself failed, without what the error quotes."""
-    return Problem(
-        "header-damaged",
-        f"{display_name(path)} cannot be understood ({type(error).__name__}; {UNEXPECTED}). Please report it, "
-        "without the file.",
-    )
+    found = f"{display_name(path)} cannot be understood ({type(error).__name__}; {UNEXPECTED})"
+    return Problem("header-damaged", f"{found}. Please report it, without the file.")
 
 
 def is_channelwise(path: Path) -> bool:

@@ -30,15 +30,10 @@ class Format:
     """A file format of recordings.
 
     >>> from raxss.data.recording import ArrayRecording
-    >>> import numpy as np
-    >>> zeros = Format(
-    ...     name="zeros",
-    ...     suffixes=(".zeros",),
-    ...     inspect=lambda path, root: [],
-    ...     open=lambda path, root, rate: ArrayRecording(path.name, np.zeros((1, 10)), rate=rate or 1.0),
-    ... )
-    >>> zeros.open(Path("a.zeros"), Path("."), 5.0).segments
-    (Segment(start_seconds=0.0, seconds=2.0),)
+    >>> def opened(path, root, rate):
+    ...     return ArrayRecording(path.name, [[0.0] * 10], rate=rate or 1.0)
+    >>> Format(name="zeros", suffixes=(".zeros",), inspect=lambda path, root: [], open=opened).by_channel
+    False
     """
 
     #: As messages call it.
@@ -51,8 +46,6 @@ class Format:
     #: ``(path, root, rate) -> Recording``, of a file that was not refused. ``rate`` is for files that do not state
     #: one (None: not given). Raises `RecordingError`, or `MissingExtraError` where a decoder is not installed.
     open: Callable[[Path, Path, float | None], Recording]
-    #: ``(path, root) -> header`` of a file that was not refused, where the format has one (`header_format`).
-    header: Callable[[Path, Path], Any] | None = None
     #: Suffixes of the other files of a recording: ``(".eeg", ".vmrk")``.
     companions: tuple[str, ...] = ()
     #: Suffixes that the file with the samples may have where it is not the header, the usual one first.
@@ -63,17 +56,12 @@ class Format:
     by_channel: bool = False
     #: Of BIDS, in which the format may occur.
     datatypes: tuple[str, ...] = ()
-    #: Samples are read on request; False: opening reads all of them into memory.
-    streams: bool = True
     #: Files of these suffixes in a folder are recordings; False: they may be anything, and are named one by one.
     searched: bool = True
     #: The file states its sampling rate; False: one may be given with it.
     self_describing: bool = True
     #: A recording may be given by its name without a suffix.
     bare_names: bool = False
-    #: Packages that decode it, and the extra of raxss that installs them.
-    packages: tuple[str, ...] = ()
-    extra: str = ""
 
 
 def header_format(
@@ -104,7 +92,6 @@ def header_format(
         inspect=lambda path, root: list(dict.fromkeys(examined(path, root)[1])),
         open=lambda path, root, rate: recording(path, read_header(path, root)),
         files=None if files is None else lambda path: files(path, read_header(path, root_of(path))),
-        header=read_header,
         **options,
     )
 

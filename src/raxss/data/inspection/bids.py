@@ -35,8 +35,7 @@ from raxss.data.tables import MAX_KEPT_ROWS
 from raxss.errors import display_name
 
 TABLES = ("channels.tsv", "events.tsv")
-SUBJECT = re.compile(r"sub-[A-Za-z0-9+]+", re.ASCII)
-SESSION = re.compile(r"ses-[A-Za-z0-9+]+", re.ASCII)
+LABEL = re.compile(r"[A-Za-z0-9+]+", re.ASCII)
 
 
 def inspect_bids_root(root: Path) -> list[Inspection]:
@@ -51,9 +50,9 @@ def inspect_bids_root(root: Path) -> list[Inspection]:
     problems = list(_refusal_as_problem(_description_problems(root)))
     recordings: list[Inspection] = []
     subjects: list[str] = []
-    for folder in _folders(root, SUBJECT, "sub-", root, problems):
+    for folder in _folders(root, "sub-", root, problems):
         subjects.append(folder.name)
-        sessions = list(_folders(folder, SESSION, "ses-", root, problems))
+        sessions = list(_folders(folder, "ses-", root, problems))
         for above in (folder, *sessions):
             for datatype in DATATYPES:
                 recordings += _recordings_of(above, datatype, root, problems)
@@ -77,9 +76,7 @@ def _refusal_as_problem(check: Iterator[Problem]) -> Iterator[Problem]:
         yield refused.problem
 
 
-def _folders(
-    above: Path, pattern: re.Pattern[str], prefix: str, root: Path, problems: list[Problem]
-) -> Iterator[Path]:
+def _folders(above: Path, prefix: str, root: Path, problems: list[Problem]) -> Iterator[Path]:
     """Folders of subjects or sessions; each that is not named or placed as it should be is one problem."""
     for name in sorted(names_in(above, root)):
         folder = above / name
@@ -88,7 +85,7 @@ def _folders(
         if leads_outside(folder, root):
             message = f"the folder {display_name(folder)} is a link out of the dataset; it was not opened."
             problems.append(Problem("outside", message))
-        elif not pattern.fullmatch(name):
+        elif not LABEL.fullmatch(name.removeprefix(prefix)):
             message = f"the folder {display_name(folder)} is not called {prefix} and letters or digits"
             problems.append(Problem("not-bids", f"{message}. Rename it."))
         elif folder.is_dir():

@@ -25,20 +25,12 @@ from raxss.errors import MissingExtraError, RecordingError, display_name
 
 
 def inspect_file(path: Path | str, *, root: Path | None = None, signals: bool = False) -> Inspection:
-    """Look at one recording before anything decodes it.
+    """Look at one recording before anything decodes it, given by any of its files or a WFDB record's bare name.
 
-    Parameters
-    ----------
-    path
-        Any file of the recording, or a WFDB record's bare name.
-    root
-        Folder that nothing may lead out of; the BIDS root around the file, or else its own folder.
-    signals
-        Decode what was not refused, a stretch at a time, and look for channels that are flat, railed, not
-        numbers or mostly mains hum.
+    Nothing may lead out of ``root``: the BIDS root around the file, or else its own folder. With ``signals``, what was
+    not refused is decoded too, a stretch at a time, in search of channels that are flat, railed, not numbers or
+    mostly mains hum.
 
-    Examples
-    --------
     >>> inspect_file("no-such.edf").as_json()
     {'path': 'no-such.edf', 'verdict': 'refused', 'problems': [{'code': 'not-found', 'message': ...}]}
     """

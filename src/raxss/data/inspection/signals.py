@@ -22,8 +22,7 @@ from raxss.errors import display_name, join_names
 
 BLOCK_SAMPLES = 2**20  # of all channels together that are in memory at a time
 LONG_SECONDS = 5.0  # one stretch this long is worth a warning: ten heart beats, half a page of EEG
-# Flat is judged in frames: long enough that the quiet between two heart beats does not fill one, short enough to
-# see the dropouts of a loose lead. A tenth of all frames is what short stretches have to add up to.
+# Flat is judged in frames: longer than the quiet between two heart beats, shorter than dropouts of a loose lead.
 FLAT_FRAME_SECONDS = 0.5
 FLAT_SHARE = 0.1
 MIN_FRAME_SAMPLES = 8

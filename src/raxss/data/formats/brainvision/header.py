@@ -60,8 +60,8 @@ Fields = Mapping[str, str]
 class BrainVisionHeader:
     """What a BrainVision header states, checked.
 
-    ``segment_starts`` are the first samples of stretches without a gap, ``segment_seconds`` when they began, both from
-    the markers "New Segment". A stretch without a date follows the one before.
+    ``segment_starts`` are the first samples of stretches without a gap, ``segment_seconds`` when they began: both
+    from the markers "New Segment". A stretch without a date follows the one before.
     """
 
     data_file: Path
@@ -90,19 +90,8 @@ def examine(path: Path, root: Path, problems: list[Problem]) -> BrainVisionHeade
     marker_file = _marker_file(common, path, root, problems)
     markers = [] if marker_file is None else read_markers(marker_file, root, data_file, n_samples, problems)
     starts, seconds = _segments_of(markers, n_samples, rate, common, problems)
-    return BrainVisionHeader(
-        data_file=data_file,
-        marker_file=marker_file,
-        rate=rate,
-        binary_format=binary_format,
-        orientation=orientation,
-        names=names,
-        resolutions=resolutions,
-        units=units,
-        n_samples=n_samples,
-        segment_starts=starts,
-        segment_seconds=seconds,
-    )
+    layout = (rate, binary_format, orientation, names, resolutions, units)
+    return BrainVisionHeader(data_file, marker_file, *layout, n_samples, starts, seconds)
 
 
 def _text_of(path: Path, root: Path, problems: list[Problem]) -> str:

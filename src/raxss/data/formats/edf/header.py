@@ -126,15 +126,11 @@ def parse_header(file: BinaryIO, size: int, suffix: str, problems: list[Problem]
         problems.append(Problem("header-inconsistent", message))
     per_signal = _cut(file.read(FIXED_BYTES * n_signals), SIGNAL_FIELDS, n_signals)
     signals = _signals(per_signal, family, problems)
-    # named alone, because some of them hold people
-    odd = [
-        name for name, values in (fields | per_signal).items() if not _PRINTABLE.fullmatch(b"".join(values))
-    ]
-    if odd := [name for name in odd if name != "version"]:
-        message = (
-            f"the header has text that is no printable ASCII, read as UTF-8 or Latin-1, in: {', '.join(odd)}."
-        )
-        problems.append(Problem("non-ascii", message))
+    texts = {name: b"".join(values) for name, values in (fields | per_signal).items() if name != "version"}
+    if odd := [name for name, text in texts.items() if not _PRINTABLE.fullmatch(text)]:
+        # named alone, because some of them hold people
+        message = f"the header has text that is no printable ASCII in: {', '.join(odd)}"
+        problems.append(Problem("non-ascii", f"{message}. It is read as UTF-8 or Latin-1."))
     if refusals(problems):
         return None
     header = _sized(fields, signals, family, size, problems)

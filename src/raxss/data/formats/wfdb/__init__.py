@@ -125,8 +125,7 @@ class WfdbRecording(BlockRecording):
     def disagreements(self) -> list[Problem]:
         """Signals whose samples do not add up to the checksum in the header, and FLAC that begins otherwise.
 
-        Of segments that are read whole. Of signals that lag it is not specified what is part of the sum, and writers
-        that know no checksum leave 0.
+        Of segments that are read whole. Of signals that lag it is not specified what is part of the sum; 0 is none.
         """
         wrong: dict[str, None] = {}
         problems: list[Problem] = []
@@ -192,7 +191,5 @@ register_format(
         companions=(".dat", ".mat"),
         data_suffixes=(".dat", ".mat"),
         bare_names=True,
-        packages=("wfdb",),
-        extra="bids",
     )
 )
