@@ -117,13 +117,9 @@ def companions() -> Iterator[Damaged]:
         Triplet(binary={"BinaryFormat": "IEEE_FLOAT_32"}).write, ".eeg"))  # fmt: skip
     yield Damaged("wfdb", "swapped.hea.dat", swapped(".hea", ".dat"))
     yield Damaged("wfdb", "data-named-otherwise", another_header)
-    reversed_samples = content(lambda raw: raw[::-1], ".dat")
-    yield Damaged("wfdb", "data-of-another", reversed_samples)
-    yield Damaged("wfdb-212", "data-of-another", reversed_samples)
+    yield Damaged("wfdb-212", "data-of-another", content(lambda raw: raw[::-1], ".dat"))
     yield Damaged("wfdb", "header-of-another", exchanged(wfdb(n_samples=300), ".hea"))
     yield Damaged("wfdb", "data-in-format-212", exchanged(wfdb(fmt="212"), ".dat"))
-    yield Damaged("edf", "bdf", content(edf.bdf().bytes()))
-    yield Damaged("bdf", "edf", content(edf.plain().bytes()))
     yield Damaged("NPZ", "npy", lambda path: npy(path.parent).rename(path))
     yield Damaged("NPY", "npz", lambda path: npz()(path.parent).rename(path))
     yield Damaged("CSV", "npy", lambda path: npy(path.parent).rename(path))
@@ -131,7 +127,6 @@ def companions() -> Iterator[Damaged]:
         names = f"s1.{end}", f"s2.{end}"
         yield Damaged("wfdb-segments", f"segments-swapped.{end}", lambda path, names=names: _swap(
             *(path.with_name(name) for name in names)))  # fmt: skip
-    yield Damaged("wfdb-segments", "segment-lost", lambda path: path.with_name("s2.dat").unlink())
 
 
 def _swap(first: Path, second: Path) -> None:

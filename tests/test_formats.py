@@ -32,6 +32,7 @@ from raxss.data.formats import (
     open_recording,
     register_format,
 )
+from raxss.data.formats.array_files import array_format
 from raxss.data.formats.opening import UNEXPECTED
 from raxss.data.formats.registry import all_suffixes, searched_suffixes
 from raxss.data.inspection import inspect_file, inspect_paths
@@ -188,7 +189,7 @@ def test_reads_in_blocks_equal_the_whole_read(example, path):
 def test_what_streams_is_not_read_into_memory_when_it_is_opened(known, path):
     with open_recording(path) as recording:
         is_in_memory = isinstance(recording, ArrayRecording) and not isinstance(recording.samples, np.memmap)
-        assert is_in_memory == (known.name in ("NPZ", "NPY", "CSV"))
+        assert is_in_memory == (known.open.__module__ == array_format.__module__)
 
 
 # Damage

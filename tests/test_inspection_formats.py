@@ -1,7 +1,6 @@
 """Inspection of BrainVision, WFDB, arrays and BIDS trees, beyond the verdicts that tests/test_corpus.py checks."""
 
 import os
-import time
 import warnings
 from pathlib import Path
 
@@ -20,24 +19,17 @@ from raxss.data.formats import FORMATS, brainvision, format_of, wfdb
 from raxss.data.formats.fields import microvolts_per
 from raxss.data.inspection import bids
 from raxss.data.inspection.sidecars import sidecars_of
-from raxss.data.problems import CODES, REFUSED, Problem, refusals
+from raxss.data.problems import REFUSED, refusals
 
 BRAINVISION, WFDB = FORMATS["BrainVision"], FORMATS["WFDB"]
 
 
 def accepted_mutants(path, inspect, rng, count):
-    """Write each mutant over the header; check that only problems come out, quickly; yield where none refuses."""
+    """Write each mutant over the header and yield where it is not refused; test_formats.py looks at messages."""
     original = path.read_bytes()
     for _ in range(count):
         path.write_bytes(mutated_header(original, rng))
-        begun = time.process_time()
-        problems = inspect(path, path.parent)
-        assert time.process_time() - begun < 1.0
-        assert all(
-            isinstance(problem, Problem) and problem.code in CODES and problem.message for problem in problems
-        )
-        assert not any(PERSON in problem.message for problem in problems)
-        if not refusals(problems):
+        if not refusals(inspect(path, path.parent)):
             yield
 
 
@@ -87,8 +79,11 @@ class TestBrainVision:
         assert {problem.code for problem in problems} == {"gaps", "header-inconsistent"}
         assert not any("1951" in problem.message or "2020" in problem.message for problem in problems)
 
-    def test_mne_sees_the_same_in_every_mutant_that_is_accepted(self, tmp_path, rng):
-        assert compared_with_mne(tmp_path, rng, 1000, every=10) > 15
+    @pytest.mark.parametrize(
+        ("count", "every", "least"), [(1000, 10, 15), pytest.param(10_000, 5, 350, marks=pytest.mark.slow)]
+    )
+    def test_mne_sees_the_same_in_every_mutant_that_is_accepted(self, tmp_path, rng, count, every, least):
+        assert compared_with_mne(tmp_path, rng, count, every) > least
 
 
 def _begins_otherwise(path):
@@ -109,8 +104,11 @@ class TestWfdb:
         assert len(others) == 107
         assert found == {name: {"first-value"} for name in others}
 
-    def test_wfdb_sees_the_same_in_every_mutant_that_is_accepted(self, tmp_path, rng):
-        assert compared_with_wfdb(tmp_path, rng, 1200, every=5) > 50
+    @pytest.mark.parametrize(
+        ("count", "least"), [(1200, 50), pytest.param(20_000, 1000, marks=pytest.mark.slow)]
+    )
+    def test_wfdb_sees_the_same_in_every_mutant_that_is_accepted(self, tmp_path, rng, count, least):
+        assert compared_with_wfdb(tmp_path, rng, count, every=5) > least
 
 
 class TestArrays:

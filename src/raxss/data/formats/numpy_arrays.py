@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.data.formats.array_files import RATE_UNKNOWN, ArrayContent, array_format, shape_problems
+from raxss.data.formats.csv_tables import regular_times
 from raxss.data.formats.fields import Refused, channel_problems, is_bomb, quoted, refuse_rate
 from raxss.data.formats.registry import register_format
-from raxss.data.formats.time_columns import regular_times
 from raxss.data.problems import Problem
 from raxss.data.recording import refuse_too_long
 from raxss.errors import RecordingError

@@ -27,8 +27,8 @@ from raxss.errors import MissingExtraError, RecordingError, display_name
 def inspect_file(path: Path | str, *, root: Path | None = None, signals: bool = False) -> Inspection:
     """Look at one recording before anything decodes it, given by any of its files or a WFDB record's bare name.
 
-    Nothing may lead out of ``root``: the BIDS root around the file, or else its own folder. With ``signals``, what was
-    not refused is decoded too, a stretch at a time, in search of channels that are flat, railed, not numbers or
+    Nothing may lead out of ``root``: the BIDS root around the file, or else its own folder. With ``signals``, what
+    was not refused is decoded, a stretch at a time, in search of channels that are flat, railed, not numbers or
     mostly mains hum.
 
     >>> inspect_file("no-such.edf").as_json()

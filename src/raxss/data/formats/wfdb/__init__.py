@@ -12,12 +12,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.data.formats.decoding import BLOCK_BYTES, BlockRecording, decoder, decoding
+from raxss.data.formats.decoding import BLOCK_BYTES, BlockRecording, decoding
 from raxss.data.formats.fields import printable_text
 from raxss.data.formats.registry import header_format, register_format
 from raxss.data.formats.wfdb.checking import compare_first_values, examine
@@ -44,7 +45,8 @@ class WfdbRecording(BlockRecording):
 
     def __init__(self, path: Path, header: WfdbHeader) -> None:
         self.name = path.stem
-        self._wfdb = decoder("wfdb", self.name)
+        with decoding(self.name):
+            self._wfdb = import_module("wfdb")
         self._kept: tuple[str, int, list[NDArray[np.float64]]] | None = None
         folder = Path(os.path.abspath(path)).parent
         self._stretches: list[list[_Part]] = []
