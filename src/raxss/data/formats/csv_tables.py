@@ -93,8 +93,14 @@ def table_blocks(file: BinaryIO) -> Iterator[tuple[list[str], NDArray[np.float64
     # ,0,1,2 is what pandas writes above an index and columns without names
     is_indexed = len(cells) > 1 and not cells[0].strip() and _counts(cells[1:])
     is_header = is_indexed or not any(map(_is_number, cells))
-    if not is_header:
-        _refuse_counting(cells, "" if second is None else second[1])
+    # pandas and spreadsheets write 0, 1, 2 or 1, 2, 3 above columns without names, which looks like samples; of a
+    # single column 0 or 1 may well be a sample, unless those below are written as decimals
+    is_certain = len(cells) > 1 or re.search(r"[.eE]", "" if second is None else second[1])
+    if not is_header and is_certain and _counts(cells):
+        shown = ",".join(cell.strip() for cell in cells[:3]) + (",..." if len(cells) > 3 else "")
+        found = f"the first line, {shown}, counts the columns; names or samples, it is not certain which"
+        to_do = "Write names with letters, or remove the line; write samples as decimals"
+        raise Refused("header-doubtful", f"{found}. {to_do} ({cells[0].strip()}.0).")
     names = [cell.strip() for cell in cells] if is_header else []
     rows = lines if is_header else chain([first], lines)
     n_rows = 0
@@ -109,16 +115,6 @@ def _counts(cells: list[str]) -> bool:
     """Whether cells are written as whole numbers that count the columns, from 0 or from 1."""
     plain = [cell.strip() for cell in cells]
     return any(plain == [str(place) for place in range(begin, begin + len(cells))] for begin in (0, 1))
-
-
-def _refuse_counting(cells: list[str], second: str) -> None:
-    """pandas and spreadsheets write 0, 1, 2 or 1, 2, 3 above columns without names, which looks like samples."""
-    # of a single column 0 or 1 may well be a sample, unless those below are written as decimals
-    if _counts(cells) and (len(cells) > 1 or re.search(r"[.eE]", second)):
-        shown = ",".join(cell.strip() for cell in cells[:3]) + (",..." if len(cells) > 3 else "")
-        found = f"the first line, {shown}, counts the columns; names or samples, it is not certain which"
-        to_do = "Write names with letters, or remove the line; write samples as decimals"
-        raise Refused("header-doubtful", f"{found}. {to_do} ({cells[0].strip()}.0).")
 
 
 def _numbers(block: list[tuple[int, str]], width: int) -> NDArray[np.float64]:

@@ -115,11 +115,11 @@ def _look_at_npz(file: BinaryIO, size: int) -> list[Problem]:
                     found = f"'times_s' has shape {times} and type {quoted(str(kind))}"
                     needed = f"one number for each of {shape[-1]:,} samples, and at least 2, are needed"
                     raise Refused("header-damaged", f"{found}; {needed}")
-            small = {
-                key: _small_array(archive, members[key], key)
-                for key in ("rate", "channels")
-                if key in members
-            }
+            small = {}
+            for key in sorted({"rate", "channels"} & members.keys()):
+                if (n_bytes := members[key].file_size) > SMALL_BYTES:
+                    raise Refused("too-large", f"array {key!r} has {n_bytes:,} bytes; a few are needed.")
+                small[key] = load_member(archive, members[key], f"array {key!r}")
     except (Refused, OSError, MemoryError):
         raise
     except Exception:  # whatever zip and its four ways to pack stumble over
@@ -179,13 +179,6 @@ def _refuse_bomb(n_samples: int, n_bytes: int, what: str) -> None:
     if is_bomb(n_samples, n_bytes):
         found = f"{what} would unpack from {n_bytes:,} bytes to {8 * n_samples:,}, which no recording does"
         raise Refused("too-large", f"{found}. If it is meant so, write it unpacked with numpy.savez.")
-
-
-def _small_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, key: str) -> np.ndarray[Any, Any]:
-    if member.file_size > SMALL_BYTES:
-        raise Refused("too-large", f"array {key!r} has {member.file_size:,} bytes; a few are needed.")
-    with archive.open(member) as file:
-        return np.asarray(np.lib.format.read_array(file, allow_pickle=False))  # type: ignore[no-untyped-call]
 
 
 def load_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) -> NDArray[Any]:

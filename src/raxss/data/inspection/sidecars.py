@@ -43,14 +43,12 @@ SECONDS_TOLERANCE, SECONDS_SHARE = 1.0, 0.01  # whole seconds are often all that
 N_NAMED = 5  # names that a message lists
 JSON_BYTES = 2**22
 
-Entities = dict[str, str]
-
 
 @dataclass(frozen=True)
 class BidsName:
     """The parts of a file's name by the rules of BIDS."""
 
-    entities: Entities
+    entities: dict[str, str]
     suffix: str
     ending: str
 

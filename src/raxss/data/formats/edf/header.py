@@ -404,10 +404,7 @@ def _last_digit(onsets: NDArray[np.float64]) -> float:
 
 
 def _record_onsets(file: BinaryIO, header: EdfHeader) -> tuple[NDArray[np.float64], int]:
-    """When each record began, in seconds after the first one ``(n_records,)``, and how many did not state it.
-
-    Times stand at the head of each record; in a continuous file without them, records follow each other.
-    """
+    """When each record began, in seconds after the first one ``(n_records,)``, and how many did not state it."""
     annotations = next((signal for signal in header.signals if signal.is_annotations), None)
     if annotations is None:  # a plain file with annotations is read as continuous
         return np.arange(header.n_records, dtype=np.float64) * header.record_seconds, header.n_records
