@@ -186,6 +186,8 @@ def doubtful() -> list[Case]:
         warned("no-type", {CHANNELS: table("name", *NAMES)}, "sidecar-incomplete"),
         warned("rate-in-the-table-no-number", {CHANNELS: channels(rate="fast")}, "rate-disagrees"),
         warned("rate-in-json-nan", {SIDECAR: '{"SamplingFrequency": NaN}'}, "rate-disagrees"),
+        warned("rate-in-json-huge", {SIDECAR: '{"SamplingFrequency": 1' + "0" * 400 + "}"}, "rate-disagrees"),
+        warned("events-before-the-start", {EVENTS: table("onset duration", "-3 0")}, "events-outside"),
         warned("rate-not-in-json", {SIDECAR: "{}"}, "sidecar-incomplete"),
         warned("events-without-duration", {EVENTS: table("onset", "1")}, "sidecar-incomplete"),
     ]
@@ -198,6 +200,9 @@ def names() -> list[Case]:
     return [
         refused("subject-in-another-folder", moved(f"{other}{STEM}_ieeg.edf"), "not-bids"),
         refused("session-only-in-the-folder", moved(f"{FOLDER}sub-01_task-rest_ieeg.edf"), "not-bids"),
+        refused("session-in-another-folder", moved(f"sub-01/ses-2/ieeg/{STEM}_ieeg.edf"), "not-bids"),
+        refused("session-only-in-the-name", moved(f"sub-01/ieeg/{STEM}_ieeg.edf"), "not-bids"),
+        refused("entity-twice", moved(f"{FOLDER}sub-01_ses-1_run-1_run-2_ieeg.edf"), "not-bids"),
         refused("free-name", moved(f"{FOLDER}recording.edf"), "not-bids"),
         refused("suffix-of-another-type", moved(f"{FOLDER}{STEM}_eeg.edf"), "not-bids"),
         refused("two-signals-of-one-name", twice, "not-bids"),
@@ -220,6 +225,8 @@ def tables() -> list[Case]:
     ragged = channels() + "G4\tECOG\n"
     return [
         refused("description-not-json", {DESCRIPTION: "{"}, "sidecar-damaged"),
+        refused("description-a-list", {DESCRIPTION: "[]"}, "sidecar-damaged"),
+        refused("channels-only-a-header", {CHANNELS: channels(())}, "sidecar-damaged"),
         refused("description-not-utf-8", {DESCRIPTION: b'{"Name": "\xff"}'}, "sidecar-damaged"),
         refused("description-a-folder", {DESCRIPTION: os.mkdir}, "not-readable"),
         refused(
@@ -266,6 +273,7 @@ def bombs() -> list[Case]:
     return [
         bomb("json-deep", {SIDECAR: deep}),
         bomb("json-large", {SIDECAR: '{"a": "' + "x" * 9000000 + '"}'}),
+        bomb("json-digits", {SIDECAR: "1" * 3000000}),
         bomb("events-wide", {EVENTS: wide}),
         bomb("channels-long", {CHANNELS: channels() + "x" * 9000000}),
     ]
@@ -278,6 +286,8 @@ def escapes() -> list[Case]:
     changes: dict[str, Tree] = {
         "channels-link": {CHANNELS: out_of("secret.tsv")},
         "events-link": {EVENTS: out_of("secret.tsv")},
+        "json-link": {SIDECAR: out_of("secret.tsv")},
+        "inherited-link": {CHANNELS: None, "task-rest_channels.tsv": out_of("secret.tsv")},
         "participants-link": {PARTICIPANTS: out_of("secret.tsv")},
         "description-link": {DESCRIPTION: out_of("secret.tsv")},
         "signal-link": {SIGNAL: out_of("secret.tsv")},
