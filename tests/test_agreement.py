@@ -364,7 +364,7 @@ def test_the_first_samples_are_those_that_wfdb_decodes(tmp_path):
     """All plain formats, on random bytes; format 310 and 311 have no writer."""
     import wfdb as package
 
-    from raxss.data.formats.wfdb.values import first_samples
+    from raxss.data.formats.wfdb.checking import first_samples
 
     raw = bytearray(np.random.default_rng(5).bytes(240))
     raw[3::4] = bytes(byte & 0x3F for byte in raw[3::4])  # two bits of four bytes are not used in format 311

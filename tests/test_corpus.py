@@ -121,13 +121,24 @@ def test_the_command_says_the_same_of_the_whole_corpus_in_one_run(written):
 
 
 def test_no_patient_and_no_folder_is_ever_named(written):
-    """Each EDF file of the corpus has a patient; messages have last names of files and nothing before them."""
-    paths = [path for name, path in written.items() if name.startswith("edf-")]
-    found = inspect_paths(paths, signals=True)
+    """Files have a patient, dates and texts of events; messages have names of files and nothing before them."""
+    found = inspect_paths(written.values(), signals=True)
     messages = [problem.message for inspection in found for problem in inspection.problems]
     assert len(messages) > 150
     base = str(next(iter(written.values())).parents[1])
-    for secret in ("Haagse", "Harry", "Canary", "MCH-0234567", "1951", "02.03.02", "SECRET", base):
+    secrets = (
+        "Haagse",
+        "Harry",
+        "Canary",
+        "MCH-0234567",
+        "1951",
+        "02.03.02",
+        "20200102",
+        "Jane",
+        "SECRET",
+        base,
+    )
+    for secret in secrets:
         assert not [message for message in messages if secret in message]
 
 

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from corpus import edf as corpus
-from raxss.data.confinement import leads_outside, open_confined, problem_of_opening, root_of
-from raxss.data.formats import FORMATS
-from raxss.data.formats.edf.header import text_of
-from raxss.data.formats.fields import microvolts_per
-from raxss.data.inspection import CODES, Inspection, Problem, inspect_file, inspect_paths
+from raxss.data.confinement import leads_outside, root_of
+from raxss.data.formats import FORMATS, open_recording
+from raxss.data.formats.edf import examine
+from raxss.data.formats.fields import Refused
+from raxss.data.inspection import Inspection, Problem, inspect_file, inspect_paths
 from raxss.data.inspection.front import iter_paths, with_signals
+from raxss.data.inspection.sidecars import facts_of
 from raxss.data.inspection.signals import inspect_signals, signal_problems
-from raxss.data.problems import refusals
 from raxss.data.recording import ArrayRecording, Segment
 from raxss.errors import RecordingError
 
@@ -35,7 +35,7 @@ def codes(problems):
 
 
 def header_of_edf(folder, file, name="night.edf"):
-    return FORMATS["EDF"].header(written(folder, file, name), folder)
+    return examine(written(folder, file, name), folder, [])
 
 
 # --- what may be opened
@@ -56,27 +56,11 @@ def test_a_path_is_outside_once_its_links_are_followed(tmp_path):
     assert leads_outside(Path(f"{inside}/a\0b.edf"), inside)
 
 
-def test_the_root_itself_may_be_a_link(tmp_path):
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to("real")
-    assert not leads_outside(tmp_path / "link" / "a.edf", tmp_path / "link")
-    assert not leads_outside(tmp_path / "real" / "a.edf", tmp_path / "link")
-
-
 def test_the_root_is_the_nearest_dataset_or_else_the_folder(tmp_path):
     recording = tmp_path / "sub-1" / "eeg" / "sub-1_eeg.edf"
     assert root_of(recording) == recording.parent
     (tmp_path / "dataset_description.json").write_text("{}")
     assert root_of(recording) == tmp_path
-
-
-@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
-def test_what_is_not_a_regular_file_is_never_opened(make, tmp_path):
-    path = tmp_path / "night.edf"
-    make(path)
-    assert problem_of_opening(path, tmp_path).code == "not-readable"
-    with pytest.raises(OSError, match=r"'night\.edf' is"):
-        open_confined(path, tmp_path)
 
 
 def test_a_file_without_permission_is_not_readable(tmp_path):
@@ -87,25 +71,13 @@ def test_a_file_without_permission_is_not_readable(tmp_path):
     assert codes(inspect_file(path).problems) == {"not-readable"}
 
 
-# --- problems
-
-
-def test_the_verdict_is_the_worst_problem():
-    warning, refused = Problem("flat", "a"), Problem("no-data", "b")
-    assert Inspection("x").verdict == "ok"
-    assert Inspection("x", (warning,)).verdict == "warning"
-    assert Inspection("x", (warning, refused, warning)).verdict == "refused"
-    assert refusals([warning, refused]) == [refused]
-    assert {severity for severity, _ in CODES.values()} == {"warning", "refused"}
-
-
 # --- EDF headers
 
 
 def test_a_refused_file_has_no_header_and_the_error_names_the_field(tmp_path):
     field = r"'EEG Fpz-Cz' \(0\): the header has text of 4 characters as samples in a record"
     with pytest.raises(RecordingError, match=rf"'night\.edf' is refused: {field}"):
-        header_of_edf(tmp_path, corpus.one_signal(n_text="lots"))
+        open_recording(written(tmp_path, corpus.one_signal(n_text="lots")), inspect=False)
 
 
 def test_messages_name_ten_channels_and_count_the_rest(tmp_path):
@@ -114,14 +86,6 @@ def test_messages_name_ten_channels_and_count_the_rest(tmp_path):
     assert "has 64 channels without a unit: 'G0' (0), " in message
     assert "'G9' (9) and 54 more" in message
     assert "'G10'" not in message
-
-
-def test_units_of_voltage_are_known_however_micro_is_written():
-    assert [microvolts_per(unit) for unit in ("uV", "µV", "μV", " mV ", "V", "nV", "", "UV", "%")] == [
-        1.0, 1.0, 1.0, 1e3, 1e6, 1e-3, None, None, None
-    ]  # fmt: skip
-    texts = [text_of(raw) for raw in (b"\xb5V   ", b"\xc2\xb5V", b"uV\0\0", b"a\x1b[1m")]
-    assert texts == ["µV", "µV", "uV", "a?[1m"]
 
 
 # --- when records began
@@ -167,10 +131,10 @@ def test_more_than_2000_pieces_or_32_rates_are_refused(tmp_path):
 
 def test_an_error_about_times_names_the_record_and_no_text(tmp_path):
     early = corpus.plus("EDF+D", [*corpus.EVEN[:5], "+4.5", "+6", "+7"])
-    with pytest.raises(RecordingError, match=r"record 5 began at 4.5 s, before record 4, from 4 s, was over"):
+    with pytest.raises(Refused, match=r"record 5 began at 4.5 s, before record 4, from 4 s, was over"):
         header_of_edf(tmp_path, early)
     texts = corpus.plus("EDF+D", [*corpus.EVEN[:5], b"+5\x14Jane Doe\x14\0", "+6", "+7"])
-    with pytest.raises(RecordingError, match="annotations in record 5 that do not begin") as caught:
+    with pytest.raises(Refused, match="annotations in record 5 that do not begin") as caught:
         header_of_edf(tmp_path, texts)
     assert "Jane" not in str(caught.value)
 
@@ -190,7 +154,7 @@ def test_a_hundred_thousand_times_are_read_in_seconds(tmp_path):
         "EDF+D", [f"+{k}" for k in range(count)], n_records=count, signals=[replace(corpus.TWO[0], n=2)]
     )
     path, begun = written(tmp_path, file), time.monotonic()
-    assert FORMATS["EDF"].header(path, tmp_path).runs == ((0, count, 0.0),)
+    assert examine(path, tmp_path, []).runs == ((0, count, 0.0),)
     assert time.monotonic() - begun < 3
 
 
@@ -343,16 +307,11 @@ def test_low_rates_and_short_recordings_are_judged_too():
     ]
 
 
-def test_a_flat_file_is_found_by_its_path(tmp_path):
-    path = written(tmp_path, corpus.plain(signals=(replace(corpus.TWO[0], low=7, high=8), corpus.TWO[1])))
-    assert codes(inspect_signals(path, tmp_path)[0]) == {"flat"}
-
-
 def test_what_is_found_in_a_real_recording_is_there(shared_data):
     """Two channels without a contact are constant, at the limit; the DC inputs are cut off; no other channel is."""
     path = next((shared_data / "ds003029-pt01").rglob("*.edf"))
     messages = {problem.code: problem.message for problem in inspect_signals(path, root_of(path))[0]}
-    names = FORMATS["EDF"].facts_of(path, path.parent).names
+    names = facts_of(path, path.parent).names
     named = {code: {name for name in names if f"{name!r} (" in text} for code, text in messages.items()}
     assert named["flat"] == {"POL $G11", "POL $G12"}
     assert named["railed"] == {"POL $G11", "POL $G12", "POL DC10", "POL DC11", "POL DC12"}

@@ -1,11 +1,7 @@
 """Inspection of BrainVision, WFDB, arrays and BIDS trees, beyond the verdicts that tests/test_corpus.py checks."""
 
-import io
 import os
-import time
-import tracemalloc
 import warnings
-import zipfile
 from pathlib import Path
 
 import mne
@@ -15,32 +11,24 @@ import wfdb as wfdb_package
 from numpy.testing import assert_allclose
 
 from corpus import bids as bids_corpus
-from corpus.brainvision import NEW_SEGMENT, Triplet
-from corpus.edf import PERSON, SECRET
+from corpus.brainvision import Triplet
 from corpus.wfdb import Record
 from mutants import mutated_header
-from raxss.data.formats import FORMATS, format_of
-from raxss.data.formats.fields import Refused, follow, microvolts_per
+from raxss.data.formats import FORMATS, brainvision, format_of, wfdb
+from raxss.data.formats.fields import microvolts_per
 from raxss.data.inspection import bids
 from raxss.data.inspection.sidecars import sidecars_of
-from raxss.data.problems import CODES, REFUSED, Problem, refusals
+from raxss.data.problems import REFUSED, refusals
 
 BRAINVISION, WFDB = FORMATS["BrainVision"], FORMATS["WFDB"]
 
 
 def accepted_mutants(path, inspect, rng, count):
-    """Write each mutant over the header; check that only problems come out, quickly; yield where none refuses."""
+    """Write each mutant over the header and yield where it is not refused; test_formats.py looks at messages."""
     original = path.read_bytes()
     for _ in range(count):
         path.write_bytes(mutated_header(original, rng))
-        begun = time.process_time()
-        problems = inspect(path, path.parent)
-        assert time.process_time() - begun < 1.0
-        assert all(
-            isinstance(problem, Problem) and problem.code in CODES and problem.message for problem in problems
-        )
-        assert not any(PERSON in problem.message for problem in problems)
-        if not refusals(problems):
+        if not refusals(inspect(path, path.parent)):
             yield
 
 
@@ -51,11 +39,11 @@ def compared_with_mne(folder, rng, count, every):
     for place, _ in enumerate(accepted_mutants(path, BRAINVISION.inspect, rng, count)):
         if place % every:
             continue
-        header = BRAINVISION.header(path, path.parent)
+        header = brainvision.examine(path, path.parent, [])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             raw = mne.io.read_raw_brainvision(path, verbose="ERROR")
-        assert (len(raw.ch_names), raw.n_times) == (header.n_channels, header.n_samples)
+        assert (len(raw.ch_names), raw.n_times) == (len(header.names), header.n_samples)
         assert raw.info["sfreq"] == pytest.approx(header.rate)
         microvolts = [microvolts_per(unit) for unit in header.units]
         if None not in microvolts:  # a blank unit is microvolts; mne takes ``Ch1=a,,1,`` for volts
@@ -70,7 +58,7 @@ def compared_with_wfdb(folder, rng, count, every):
     for place, _ in enumerate(accepted_mutants(path, WFDB.inspect, rng, count)):
         if place % every:
             continue
-        mine, theirs = WFDB.header(path, path.parent), wfdb_package.rdheader(str(path.with_suffix("")))
+        mine, theirs = wfdb.examine(path, path.parent, []), wfdb_package.rdheader(str(path.with_suffix("")))
         assert (theirs.fs, theirs.sig_len, theirs.n_sig) == (mine.rate, mine.n_samples, len(mine.signals))
         assert theirs.file_name == [signal.file for signal in mine.signals]
         assert theirs.fmt == [signal.format for signal in mine.signals]
@@ -84,14 +72,11 @@ def compared_with_wfdb(folder, rng, count, every):
 
 
 class TestBrainVision:
-    def test_dates_of_markers_are_never_told(self, tmp_path):
-        backwards = "New Segment,,101,1,0,19510502030405000000"
-        problems = BRAINVISION.inspect(Triplet(markers=(NEW_SEGMENT, backwards)).write(tmp_path), tmp_path)
-        assert {problem.code for problem in problems} == {"gaps", "header-inconsistent"}
-        assert not any("1951" in problem.message or "2020" in problem.message for problem in problems)
-
-    def test_mne_sees_the_same_in_every_mutant_that_is_accepted(self, tmp_path, rng):
-        assert compared_with_mne(tmp_path, rng, 1000, every=10) > 15
+    @pytest.mark.parametrize(
+        ("count", "every", "least"), [(1000, 10, 15), pytest.param(10_000, 5, 350, marks=pytest.mark.slow)]
+    )
+    def test_mne_sees_the_same_in_every_mutant_that_is_accepted(self, tmp_path, rng, count, every, least):
+        assert compared_with_mne(tmp_path, rng, count, every) > least
 
 
 def _begins_otherwise(path):
@@ -102,17 +87,6 @@ def _begins_otherwise(path):
 
 
 class TestWfdb:
-    def test_comments_about_the_patient_are_never_told(self, tmp_path):
-        for record in (
-            Record(rate="0"),
-            Record(cut=100),
-            Record(first="r 9 250"),
-            Record(comments=f"# {PERSON}\nx"),
-        ):
-            problems = WFDB.inspect(record.write(tmp_path), tmp_path)
-            assert refusals(problems)
-            assert not any(PERSON in problem.message for problem in problems)
-
     def test_all_records_of_cinc2017_are_sound(self, shared_data):
         records = sorted((shared_data / "cinc2017" / "training2017").glob("*.hea"))
         assert len(records) == 2000
@@ -123,8 +97,11 @@ class TestWfdb:
         assert len(others) == 107
         assert found == {name: {"first-value"} for name in others}
 
-    def test_wfdb_sees_the_same_in_every_mutant_that_is_accepted(self, tmp_path, rng):
-        assert compared_with_wfdb(tmp_path, rng, 1200, every=5) > 50
+    @pytest.mark.parametrize(
+        ("count", "least"), [(1200, 50), pytest.param(20_000, 1000, marks=pytest.mark.slow)]
+    )
+    def test_wfdb_sees_the_same_in_every_mutant_that_is_accepted(self, tmp_path, rng, count, least):
+        assert compared_with_wfdb(tmp_path, rng, count, every=5) > least
 
 
 class TestArrays:
@@ -168,19 +145,6 @@ class TestArrays:
             assert self.codes(path) == ["not-supported"]
         assert not marker.exists()
 
-    def test_an_archive_that_unpacks_to_far_more_is_refused_before_it_is_unpacked(self, tmp_path):
-        raw = io.BytesIO()
-        np.save(raw, np.zeros(125_000))
-        with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("samples.npy", raw.getvalue())
-            archive.infolist()[0].file_size = 10**9  # as the directory will say
-        tracemalloc.start()
-        codes = self.codes(tmp_path / "a.npz")
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert codes == ["too-large"]
-        assert peak < 2**23
-
     @pytest.mark.parametrize("name", ["a.npy", "a.npz"])
     @pytest.mark.parametrize(
         "content", [b"", b"PK\3\4", b"\x93NUMPY\1\0\xff\xff", b"\x93NUMPY\3\0", b"hello" * 99]
@@ -197,14 +161,9 @@ class TestArrays:
             ({"samples": np.zeros(5), "rate": np.nan}, ["bad-rate"]),
             ({"samples": np.zeros(5), "rate": np.array([1.0, 2.0])}, ["bad-rate"]),
             ({"samples": np.zeros(5), "rate": "fast"}, ["bad-rate"]),
-            ({"samples": np.zeros((2, 5)), "channels": ["a"]}, ["header-damaged"]),
-            ({"samples": np.zeros((2, 5)), "rate": 1e9}, ["bad-rate"]),
-            ({"samples": np.zeros((2, 5))}, ["rate-unknown"]),
             ({"samples": np.zeros((2, 5)), "channels": ["a", "a"], "rate": 5}, ["duplicate-channel"]),
             ({"samples": np.zeros((2, 5)), "channels": ["a", ""], "rate": 5}, ["nameless-channel"]),
             ({"samples": np.zeros((1, 1)), "times_s": np.arange(1.0)}, ["header-damaged"]),
-            ({"samples": np.zeros((2, 5)), "times_s": np.arange(4.0)}, ["header-damaged"]),
-            ({"data": np.zeros((2, 5)), "times_s": np.arange(5.0)}, []),
         ],
     )
     def test_the_arrays_of_an_archive_must_go_together(self, tmp_path, arrays, codes):
@@ -274,17 +233,6 @@ class TestBids:
         found = sidecars_of(root / bids_corpus.SIGNAL, root, "channels.tsv")
         assert found == [root / name for name in (bids_corpus.CHANNELS, near, far)]
 
-    def test_event_texts_cells_and_secrets_are_never_told(self, tmp_path):
-        for place, case in enumerate(bids_corpus.cases()):
-            folder = tmp_path / str(place)
-            folder.mkdir()
-            messages = " ".join(
-                problem.message
-                for item in bids.inspect_bids_root(case.write(folder))
-                for problem in item.problems
-            )
-            assert not any(text in messages for text in ("Jane", PERSON, SECRET.decode(), str(tmp_path)))
-
     def test_the_real_trees_are_not_refused(self, shared_data):
         root, recording = bids.inspect_bids_root(shared_data / "ds003029-pt01")
         assert root.verdict == "ok"
@@ -303,25 +251,3 @@ class TestBids:
         assert len(runs) == 106
         assert {tuple(item.code for item in run.problems) for run in runs} == {("not-found",)}
         assert len({Path(run.path).name.split("_")[0] for run in runs}) == 35
-
-
-@pytest.mark.parametrize(
-    ("name", "code"),
-    [
-        ("../secret.bin", "outside"),
-        ("sub/../../secret.bin", "outside"),
-        ("C:\\x.eeg", "outside"),
-        ("\\\\server\\x", "outside"),
-        ("..\\x.eeg", "outside"),
-        ("ftp://host/x", "outside"),
-        ("", "header-damaged"),
-        ("a\nb", "header-damaged"),
-        ("gone.eeg", "not-found"),
-        ("x" * 5000, "not-readable"),
-    ],
-)
-def test_a_pointer_is_followed_only_inside(tmp_path, name, code):
-    (tmp_path / "in").mkdir()
-    with pytest.raises(Refused) as caught:
-        follow(name, tmp_path / "in", tmp_path / "in", "DataFile")
-    assert caught.value.problem.code == code

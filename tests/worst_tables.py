@@ -81,7 +81,7 @@ def _onset(read_events: Any, path: Path) -> object:
 
 
 def _inspected(problems: Any, path: Path, *more: object) -> object:
-    from raxss.data.formats.registry import RecordingFacts
+    from raxss.data.inspection.sidecars import RecordingFacts
 
     facts = RecordingFacts(["a", "b"], [1.0, 1.0], ["uV", "uV"], 1e9)
     return list(problems(path, path.parent, facts, *more))

@@ -111,12 +111,8 @@ def _section(name: str, fields: Mapping[str, str | None]) -> str:
 def accepted(name: str, triplet: Triplet, *codes: str, n_samples: int | None = None, **expected: Any) -> Case:
     """Read, with a warning for each code; samples are those that were written."""
     names = tuple(line.split(",")[0].replace(r"\1", ",") for line in triplet.channels or ())
-    expected = {
-        "samples": triplet.decoded(n_samples),
-        "names": names,
-        "rates": (500.0,) * len(names),
-    } | expected
-    return Case(f"bv-{name}", triplet.write, "warning" if codes else "ok", codes, **expected)
+    known = {"samples": triplet.decoded(n_samples), "names": names, "rates": (500.0,) * len(names)}
+    return Case(f"bv-{name}", triplet.write, "warning" if codes else "ok", codes, **(known | expected))
 
 
 def refused(name: str, write: Triplet | Callable[[Path], Path], code: str, *tags: str) -> Case:
@@ -125,15 +121,11 @@ def refused(name: str, write: Triplet | Callable[[Path], Path], code: str, *tags
 
 
 def marked(
-    name: str,
-    *markers: str,
-    codes: Sequence[str] = ("gaps",),
-    starts: Sequence[float] = (0.0, 60.0),
-    **common: Any,
+    name: str, *markers: str, codes: Any = ("gaps",), starts: Any = (0.0, 60.0), **common: Any
 ) -> Case:
     """A recording with these markers after the first."""
     triplet = Triplet(markers=(NEW_SEGMENT, *markers), common=common)
-    return accepted(name, triplet, *codes, starts=tuple(starts))
+    return accepted(name, triplet, *codes, starts=starts)
 
 
 def bomb(name: str, triplet: Triplet, code: str = "header-damaged") -> Case:
@@ -165,7 +157,6 @@ def sound() -> list[Case]:
         accepted("int-32", Triplet(binary={"BinaryFormat": "INT_32"})),
         accepted("float-32", Triplet(binary={"BinaryFormat": "IEEE_FLOAT_32"})),
         accepted("vectorized", with_common(DataOrientation="VECTORIZED", DataPoints="400")),
-        accepted("latin-1-without-codepage", Triplet(common={"Codepage": None}, encoding="latin-1")),
         accepted(
             "names-and-markers-in-an-old-code-page",
             Triplet(
@@ -180,9 +171,7 @@ def sound() -> list[Case]:
         accepted("blank-resolution-is-1", with_channels("Fz,,,µV", "Cz,,1,µV")),
         accepted("millivolts-and-nanovolts", with_channels("Fz,,0.5,mV", "Cz,,3,nV", "Pz,,1e-6,V")),
         accepted("greek-mu", with_channels("Fz,,0.5,μV", "Cz,,0.5,uV")),
-        accepted(
-            "coordinates-damaged", Triplet(extra="[Coordinates]\nCh1=1,here,0\n")
-        ),  # nobody asks for them
+        accepted("coordinates-damaged", Triplet(extra="[Coordinates]\nCh1=1,here,0\n")),  # not read
         Case(
             "bv-common-infos-of-neurone",
             _text(Triplet().header().replace("[Common Infos]", "[Common infos]")),
@@ -205,7 +194,6 @@ def warned() -> list[Case]:
     return [
         accepted("blank-unit", with_channels("Fz,,0.5,", "Cz,,0.5"), "blank-unit"),
         accepted("unit-of-temperature", with_channels("Fz,,0.5,µV", "T,,0.1,C"), "unknown-unit"),
-        accepted("unit-of-siemens", with_channels("Fz,,0.5,µV", "GSR,,0.1,µS"), "unknown-unit"),
         accepted("two-names-alike", with_channels("Fz,,0.5,µV", "Fz,,1,µV"), "duplicate-channel"),
         accepted("no-name", with_channels("Fz,,0.5,µV", ",,1,µV"), "nameless-channel"),
         accepted("last-frame-torn", Triplet(cut=3), "data-truncated", n_samples=399),
@@ -215,9 +203,7 @@ def warned() -> list[Case]:
         marked("marker-after-the-end", "Stimulus,S  1,401,1,0", codes=["events-outside"], starts=(0.0,)),
         marked("a-pause", PAUSE),
         marked("a-pause-without-a-date", "New Segment,,201,1,0", starts=(0.0, 0.4)),
-        marked(
-            "a-pause-without-a-date-after-one-with", PAUSE, "New Segment,,301,1,0", starts=(0.0, 60.0, 60.2)
-        ),
+        marked("a-pause-undated-after-one-dated", PAUSE, "New Segment,,301,1,0", starts=(0.0, 60.0, 60.2)),
         marked("a-pause-that-overlaps", overlapping, codes=twice, starts=(0.0, 0.4)),
         marked("a-pause-without-a-marker-line", PAUSE, MarkerFile=None),
         marked("a-pause-in-a-marker-file-of-another-name", PAUSE, codes=twice, MarkerFile="before.vmrk"),
@@ -236,19 +222,37 @@ def warned() -> list[Case]:
 def damaged_headers() -> list[Case]:
     twice = Triplet(extra="[Common Infos]\nNumberOfChannels=2\n")
     channel_twice = Triplet(extra="").header().replace("Ch2=", "Ch1=")
-    intervals = {
-        "zero": "0", "negative": "-2000", "nan": "NaN", "infinite": "inf", "text": "fast", "tiny": "1e-300",
-        "huge": "1e300", "underscore": "2_000", "empty": "",
-    }  # fmt: skip
+    of_a_field = {
+        ("SamplingInterval", "bad-rate"): (
+            "0",
+            "-2000",
+            "NaN",
+            "inf",
+            "fast",
+            "1e-300",
+            "1e300",
+            "2_000",
+            "",
+        ),
+        ("SamplingInterval", "header-damaged"): (None,),
+        ("NumberOfChannels", "header-damaged"): (None, "4", "2", "0", "-3", "3.0"),
+        ("Codepage", "header-damaged"): ("zlib_codec", "utf-7"),
+        ("DataFile", "header-damaged"): (None, "a.eeg\0.txt", "", "a\x1f.eeg"),
+        ("DataFile", "not-readable"): ("x" * 5000,),
+        ("DataFormat", "header-damaged"): (None, "binary"),
+        ("DataFormat", "not-supported"): ("ASCII",),
+        ("DataOrientation", "header-damaged"): (None, "multiplexed"),
+        ("DataPoints", "header-damaged"): ("many",),
+        ("DataType", "not-supported"): ("FREQUENCYDOMAIN",),
+        ("Compressed", "not-supported"): ("1",),
+    }
     cases = [
-        refused(f"interval-{name}", with_common(SamplingInterval=text), "bad-rate")
-        for name, text in intervals.items()
+        refused(f"{field_name}-{code}-{place}", with_common(**{field_name: text}), code)
+        for (field_name, code), texts in of_a_field.items()
+        for place, text in enumerate(texts)
     ]
-    resolutions = {"zero": "0", "nan": "nan", "infinite": "1e999", "negative": "-0.5", "text": "half"}
-    for name, text in resolutions.items():
-        cases.append(refused(f"resolution-{name}", with_channels(f"Fz,,{text},µV", "Cz,,1,µV"), "bad-range"))
-    for field_name in ("DataFile", "DataFormat", "DataOrientation", "NumberOfChannels", "SamplingInterval"):
-        cases.append(refused(f"without-{field_name}", with_common(**{field_name: None}), "header-damaged"))
+    for text in ("0", "nan", "1e999", "-0.5", "half"):
+        cases.append(refused(f"resolution-{text}", with_channels(f"Fz,,{text},µV", "Cz,,1,µV"), "bad-range"))
     return [
         *cases,
         refused("magic-of-another-format", Triplet(first_line="0       EDF"), "not-this-format"),
@@ -257,51 +261,32 @@ def damaged_headers() -> list[Case]:
         refused("empty-header", _text(""), "not-this-format"),
         refused("first-line-only", _text(MAGIC + "\n"), "header-damaged"),
         refused("old-mac-lines", _text(Triplet(newline="\r").header()), "header-damaged"),
-        refused("codepage-unknown", with_common(Codepage="zlib_codec"), "header-damaged"),
-        refused("codepage-of-no-recorder", with_common(Codepage="utf-7"), "header-damaged"),
         refused("common-infos-in-two-spellings", Triplet(extra="[Common infos]\nx=1\n"), "header-damaged"),
         refused("comment-twice", Triplet(extra="[Comment]\nx\n"), "header-damaged"),
-        refused("format-in-small-letters", with_common(DataFormat="binary"), "header-damaged"),
         refused("channel-field-unknown", _text(Triplet().header().replace("Ch3=", "C3=")), "header-damaged"),
         refused("header-an-annex-pointer", _text("/annex/objects/MD5E-s24--0.vhdr\n"), "not-found"),
         refused("common-infos-twice", twice, "header-damaged"),
         refused("channel-line-twice", _text(channel_twice), "header-damaged"),
         refused("line-that-is-no-field", Triplet(extra="[Coordinates]\nnonsense\n"), "header-damaged"),
-        refused("more-channels-than-lines", with_common(NumberOfChannels="4"), "header-damaged"),
-        refused("fewer-channels-than-lines", with_common(NumberOfChannels="2"), "header-damaged"),
-        refused("no-channels", with_common(NumberOfChannels="0"), "header-damaged"),
-        refused("channels-negative", with_common(NumberOfChannels="-3"), "header-damaged"),
-        refused("channels-a-fraction", with_common(NumberOfChannels="3.0"), "header-damaged"),
         refused("no-channel-lines", Triplet(channels=None), "header-damaged"),
         refused("channel-zero", _text(Triplet().header().replace("Ch3=", "Ch0=")), "header-damaged"),
         refused("channel-lacks-a-comma", with_channels("Fz,,0.5,µV", "Cz,0.5"), "header-damaged"),
         refused("channel-of-two-lines", with_channels("Fz,,0.5,µV\n  x", "Cz,,1,µV"), "header-damaged"),
-        refused("ascii-data", with_common(DataFormat="ASCII"), "not-supported"),
         refused("format-unknown", Triplet(binary={"BinaryFormat": "IEEE_FLOAT_64"}), "not-supported"),
         refused("format-unsigned", Triplet(binary={"BinaryFormat": "UINT_16"}), "not-supported"),
         refused("format-missing", Triplet(binary={"BinaryFormat": None}), "header-damaged"),
-        refused("orientation-unknown", with_common(DataOrientation="multiplexed"), "header-damaged"),
         refused("big-endian", Triplet(binary={"UseBigEndianOrder": "YES"}), "not-supported"),
         refused("data-offset", Triplet(binary={"DataOffset": "1024"}), "not-supported"),
-        refused("frequency-domain", with_common(DataType="FREQUENCYDOMAIN"), "not-supported"),
-        refused("compressed", with_common(Compressed="1"), "not-supported"),
-        refused("points-no-number", with_common(DataPoints="many"), "header-damaged"),
         refused("marker-line-damaged", Triplet(markers=(NEW_SEGMENT, "Stimulus")), "sidecar-damaged"),
-        refused("nul-in-the-header", with_common(DataFile="a.eeg\0.txt"), "header-damaged"),
     ]
 
 
 def damaged_data() -> list[Case]:
-    vectorized = {"DataOrientation": "VECTORIZED"}
+    vectorized = Triplet(common={"DataOrientation": "VECTORIZED"}, cut=1)
     return [
         refused("data-empty", Triplet(n_samples=0), "no-data"),
         refused("data-less-than-a-frame", Triplet(n_samples=1, cut=2), "no-data"),
-        refused(
-            "vectorized-cut", Triplet(common={**vectorized, "DataPoints": "400"}, cut=600), "data-missing"
-        ),
-        refused("vectorized-without-points", with_common(DataOrientation="VECTORIZED"), "not-supported"),
-        refused("vectorized-torn", Triplet(common=vectorized, cut=1), "data-missing"),
-        refused("vectorized-longer", Triplet(common={**vectorized, "DataPoints": "300"}), "data-missing"),
+        refused("vectorized-torn", vectorized, "data-missing"),
         refused("renamed-triplet", with_common(DataFile="before.eeg"), "not-found"),
         refused("data-is-a-folder", _data_replaced(lambda path: path.mkdir()), "not-readable"),
         refused("data-is-a-pipe", _data_replaced(os.mkfifo), "not-readable"),

@@ -44,17 +44,6 @@ def annex_pointer(suffix: str) -> Damage:
     return content(f"/annex/objects/MD5E-s24--0{suffix}\n".encode(), suffix)
 
 
-def put(offset: int, content: str, width: int = 8) -> Damage:
-    """Write another text into a field of an EDF header."""
-
-    def damage(path: Path) -> None:
-        raw = bytearray(path.read_bytes())
-        raw[offset : offset + width] = content.encode().ljust(width)
-        path.write_bytes(raw)
-
-    return damage
-
-
 def text(old: str, new: str, suffix: str = "", name: str = "") -> Damage:
     """Replace some text, once, in a file beside the one given."""
 
@@ -68,14 +57,6 @@ def text(old: str, new: str, suffix: str = "", name: str = "") -> Damage:
     return damage
 
 
-def cut(n_bytes: int, suffix: str = "") -> Damage:
-    def damage(path: Path) -> None:
-        file = path.with_suffix(suffix or path.suffix)
-        file.write_bytes(file.read_bytes()[:-n_bytes])
-
-    return damage
-
-
 def content(raw: bytes | Callable[[bytes], bytes], suffix: str = "") -> Damage:
     """Other bytes in one of the files."""
 
@@ -84,6 +65,15 @@ def content(raw: bytes | Callable[[bytes], bytes], suffix: str = "") -> Damage:
         file.write_bytes(raw if isinstance(raw, bytes) else raw(file.read_bytes()))
 
     return damage
+
+
+def put(offset: int, text: str, width: int = 8) -> Damage:
+    """Write another text into a field of an EDF header."""
+    return content(lambda raw: raw[:offset] + text.encode().ljust(width) + raw[offset + width :])
+
+
+def cut(n_bytes: int, suffix: str = "") -> Damage:
+    return content(lambda raw: raw[:-n_bytes], suffix)
 
 
 def more(raw: bytes, suffix: str = "") -> Damage:

@@ -21,8 +21,7 @@ from raxss.data.confinement import leads_outside, problem_of_opening
 from raxss.data.contacts import WHOLE_SHAFT, is_contact, label_channels
 from raxss.data.formats.fields import Refused, not_downloaded
 from raxss.data.formats.registry import UNREAD, bids_suffixes, format_of
-from raxss.data.inspection.sidecars import DATATYPES, names_in, parsed, sidecars_of
-from raxss.data.inspection.tables import read_json
+from raxss.data.inspection.sidecars import DATATYPES, names_in, parsed, read_json, sidecars_of
 from raxss.data.labels import (
     CENTRE_COLUMNS,
     CONTACT_COLUMNS,

@@ -75,6 +75,7 @@ class Recording(ABC):
     name: str
     channels: tuple[Channel, ...]
     segments: tuple[Segment, ...]
+    stated_units: Sequence[str] = ()  # as the header writes them, where samples are converted to other units
     problems: tuple[Problem, ...] = ()  # warnings of the inspection before it was opened; never refusals
 
     @abstractmethod

@@ -20,11 +20,11 @@ from raxss.data.inspection.sidecars import (
     facts_of,
     inspect_sidecars,
     parsed,
+    read_table,
     shown_names,
     sidecars_of,
     tree_of,
 )
-from raxss.data.inspection.tables import read_table
 from raxss.data.names import is_no_electrode, match_channels
 from raxss.data.problems import Problem, refusals
 from raxss.data.recording import Recording

@@ -13,12 +13,11 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from raxss.data.formats.opening import files_of, inspect_recording, open_recording
-from raxss.data.formats.registry import FORMATS, Format, RecordingFacts, format_of, header_of, register_format
+from raxss.data.formats.registry import FORMATS, Format, format_of, header_of, register_format
 
 __all__ = [
     "FORMATS",
     "Format",
-    "RecordingFacts",
     "files_of",
     "format_of",
     "header_of",
@@ -27,13 +26,8 @@ __all__ = [
     "register_format",
 ]
 
-_FIRST = (
-    "edf",
-    "brainvision",
-    "wfdb",
-    "numpy_arrays",
-    "csv_tables",
-)  # the order in which messages list formats
+# the order in which messages list formats
+_FIRST = ("edf", "brainvision", "wfdb", "numpy_arrays", "csv_tables")
 
 for _name in dict.fromkeys((*_FIRST, *(module.name for module in iter_modules(__path__)))):
     import_module(f"{__name__}.{_name}")

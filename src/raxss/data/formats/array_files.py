@@ -1,8 +1,7 @@
 """Recordings kept as arrays: what .npy, .npz and .csv files have in common.
 
-    a file, and how its format is looked at or read -> problems, or an ArrayRecording with the samples as stored
+a file, and how its format is looked at or read -> problems, or an ArrayRecording with the samples as stored
 
-Next: numpy_arrays.py and csv_tables.py look at and read the files.
 """
 
 from __future__ import annotations
@@ -67,7 +66,6 @@ def array_format(
         suffixes=(suffix,),
         inspect=inspect,
         open=lambda path, root, rate: _open_array(path, root, read, rate),
-        streams=False,
         searched=searched,
         self_describing=self_describing,
     )
@@ -85,35 +83,28 @@ def shape_problems(shape: tuple[int, ...]) -> list[Problem]:
 
 
 def _open_array(path: Path, root: Path, read: Read, rate: float | None) -> ArrayRecording:
-    """Read a recording that was not refused. ``rate``: for a file that does not state one."""
-    content = _content(path, root, read)
+    """Read a recording that was not refused; any error of a decoder becomes a RecordingError."""
+    called = f"recording {display_name(path)}"
+    try:
+        with open_confined(path, root) as file:
+            content = read(file)
+    except TooLongError as error:
+        raise TooLongError(f"{called} cannot be read: {error}") from None
+    except (RecordingError, Refused) as error:
+        raise RecordingError(f"{called} cannot be read: {error}") from None
+    except MemoryError:
+        raise RecordingError(
+            f"{called} needs more memory than there is. If it is really that long, cut it into several; if not, "
+            "it is damaged: copy or write it again."
+        ) from None
+    except Exception as error:  # a parser quotes the file, so only the kind of error is shown
+        kind = type(error).__name__
+        raise RecordingError(f"{called} is damaged ({kind}). Copy or write it again.") from None
     if content.rate is not None and (rate is None or abs(content.rate - rate) > TIMES_TOLERANCE * rate):
         rate = content.rate  # callers of open_recording refuse another one than they were given
     rate = 1.0 if rate is None else rate
     if not (math.isfinite(rate) and rate > 0):
-        raise RecordingError(
-            f"recording {display_name(path)} has a rate of {rate} Hz; a finite number above 0 is needed."
-        )
+        raise RecordingError(f"{called} has a rate of {rate} Hz; a finite number above 0 is needed.")
     return ArrayRecording(
         path.name, content.samples, rate=rate, names=content.channels, start_seconds=content.start_seconds
     )
-
-
-def _content(path: Path, root: Path, read: Read) -> ArrayContent:
-    """What the file holds; any error of a decoder becomes a RecordingError."""
-    try:
-        with open_confined(path, root) as file:
-            return read(file)
-    except TooLongError as error:
-        raise TooLongError(f"recording {display_name(path)} cannot be read: {error}") from None
-    except (RecordingError, Refused) as error:
-        raise RecordingError(f"recording {display_name(path)} cannot be read: {error}") from None
-    except MemoryError:
-        raise RecordingError(
-            f"recording {display_name(path)} needs more memory than there is. If it is really that long, cut it "
-            "into several; if not, it is damaged: copy or write it again."
-        ) from None
-    except Exception as error:  # a parser quotes the file, so only the kind of error is shown
-        raise RecordingError(
-            f"recording {display_name(path)} is damaged ({type(error).__name__}). Copy or write it again."
-        ) from None

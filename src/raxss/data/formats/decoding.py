@@ -1,19 +1,15 @@
 """Decoding of samples: a block at a time, and by third-party packages without their warnings.
 
-    with decoding(name): warnings and log lines, which quote headers and paths, are not shown, and whatever is
-    raised becomes a RecordingError that names the recording, not its content
-
-Next: reading.py of edf, brainvision and wfdb use it.
+with decoding(name): warnings and log lines, which quote headers and paths, are not shown, and whatever is
+raised becomes a RecordingError that names the recording, not its content
 """
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,26 +46,9 @@ class BlockRecording(Recording):
         return samples
 
 
-def decoder(package: str, name: str, extra: str = "bids") -> ModuleType:
-    """Import a package that decodes recordings, or say which extra of raxss installs it."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return importlib.import_module(package)
-    except ImportError as error:
-        raise _missing(name, package.partition(".")[0], extra) from error
-
-
-def _missing(name: str, package: str, extra: str = "bids") -> MissingExtraError:
-    return MissingExtraError(
-        f"recording {name!r} needs the package {package}, which is not installed. Install it with: pip install "
-        f"'raxss[{extra}]'"
-    )
-
-
 @contextmanager
 def decoding(name: str) -> Iterator[None]:
-    """Run a decoder: without warnings, and with one kind of error.
+    """Import or run a decoder: without warnings, and with one kind of error.
 
     >>> with decoding("night"):
     ...     int("Jane Doe")
@@ -83,7 +62,10 @@ def decoding(name: str) -> Iterator[None]:
     except RAxSSError:
         raise
     except ImportError as error:  # wfdb imports what reads FLAC when it meets it
-        raise _missing(name, error.name or "of its decoder") from None
+        found = (
+            f"recording {name!r} needs the package {error.name or 'of its decoder'}, which is not installed"
+        )
+        raise MissingExtraError(f"{found}. Install it with: pip install 'raxss[bids]'") from None
     except MemoryError:
         raise RecordingError(
             f"recording {name!r} needs more memory than there is. Read a shorter stretch or fewer channels."

@@ -17,8 +17,8 @@ from pathlib import Path, PureWindowsPath
 from typing import BinaryIO, TypeVar
 
 from raxss.data.confinement import leads_outside, open_confined, problem_of_opening
-from raxss.data.problems import Problem, refusals
-from raxss.errors import RecordingError, display_name, join_names
+from raxss.data.problems import Problem
+from raxss.errors import display_name, join_names
 
 H = TypeVar("H")  # a header
 SIGNED = re.compile(r"[+-]?\d{1,18}", re.ASCII)
@@ -37,6 +37,7 @@ UNITS = {
     "g", "mg", "n", "m/s", "m/s^2", "w", "mw", "ohm", "kohm", "mohm", "siemens", "t", "ut", "db", "lux",
     "au", "a.u.", "n/a", "none", "boolean", "bool",
 }  # fmt: skip
+HEADER_BYTES = 2**20  # that a header of text may have; real ones have some thousand
 TO_DO = "Copy or export the recording again."
 # Bytes of all samples as float64 over those of a packed file: recordings reach 2 to 20, flat lines thousands, and a
 # file of 10 MB stays below 256 MB.
@@ -67,41 +68,32 @@ def inspected(path: Path, look: Callable[[list[Problem]], H]) -> tuple[H | None,
         problems.append(refused.problem)
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
-        problems.append(
-            Problem("not-readable", f"{display_name(path)} cannot be read ({reason}). Check the disk.")
-        )
+        message = f"{display_name(path)} cannot be read ({reason}). Check the disk."
+        problems.append(Problem("not-readable", message))
     return None, problems
-
-
-def trusted(path: Path, header: H | None, problems: Iterable[Problem]) -> H:
-    """The header of a recording that is not refused; a RecordingError with the reason of one that is."""
-    if refused := refusals(problems):
-        raise RecordingError(f"recording {display_name(path)} is refused: {refused[0].message}")
-    assert header is not None
-    return header
 
 
 def open_unrefused(path: Path, root: Path) -> BinaryIO:
     """Open a file of a recording; `Refused` where it may not be opened or git-annex has only its place."""
     if not_downloaded(path, root):
-        raise Refused(
-            "not-found", f"{display_name(path)} is only a git-annex pointer, not downloaded. Fetch it."
-        )
+        raise Refused("not-found", f"{display_name(path)} is only a git-annex pointer. Fetch it.")
     if found := problem_of_opening(path, root):
         raise Refused(found.code, found.message)
     return open_confined(path, root)
 
 
-def header_bytes(path: Path, root: Path, most: int) -> bytes:
-    """The first ``most`` bytes of a header and one more, if there is one."""
+def header_bytes(path: Path, root: Path) -> bytes:
+    """A header, up to a byte more than it may have."""
     with open_unrefused(path, root) as file:
-        return file.read(most + 1)
+        return file.read(HEADER_BYTES + 1)
 
 
-def refuse_no_text(content: bytes, most: int) -> None:
-    """Refuse a header that is longer than ``most`` bytes or has NUL bytes."""
-    if len(content) > most:
-        raise Refused("header-damaged", f"the header is longer than {most:,} bytes, which no real one is")
+def refuse_no_text(content: bytes) -> None:
+    """Refuse a header that is too long or has NUL bytes."""
+    if len(content) > HEADER_BYTES:
+        raise Refused(
+            "header-damaged", f"the header is longer than {HEADER_BYTES:,} bytes, as no real one is"
+        )
     if b"\0" in content:
         raise Refused("header-damaged", "the header has NUL bytes; text is needed")
 
@@ -126,14 +118,12 @@ def number(text: str) -> float | None:
 
 def whole(text: str) -> int | None:
     """A whole number of at least 0 in digits, or None."""
-    text = text.strip(" ")
-    return int(text) if WHOLE.fullmatch(text) else None
+    return int(text) if WHOLE.fullmatch(text.strip(" ")) else None
 
 
 def signed(text: str) -> int | None:
     """A whole number in digits, with or without a sign, or None."""
-    text = text.strip(" ")
-    return int(text) if SIGNED.fullmatch(text) else None
+    return int(text) if SIGNED.fullmatch(text.strip(" ")) else None
 
 
 def refuse_rate(rate: float | None, stated: str) -> None:
@@ -151,8 +141,8 @@ def refuse_rate(rate: float | None, stated: str) -> None:
 def described(text: str) -> str:
     """What a message says about the content of a field: the number in it, or what else it is.
 
-    Text is never repeated: a header that is damaged or was filled in by hand may hold a person's name in any field.
-    Of numbers only three digits are shown, so that none is a birth date or a hospital's number of a patient.
+    Text is never repeated, because any field may hold a person's name; of numbers three digits are, so that none is
+    a birth date or a hospital's number of a patient.
 
     >>> described("12.5"), described(" "), described("Jane Doe"), described("19510502"), described("1e999")
     ('12.5', 'nothing', 'text of 8 characters', '1.95e+07', 'a number without end')
@@ -181,7 +171,7 @@ def known_units(units: Iterable[str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """A short text that is not a person's as a message shows it: in quotes, clipped."""
+    """A text that is no person's, in quotes and clipped."""
     return repr(text if len(text) <= 40 else f"{text[:30]}...")
 
 
@@ -198,11 +188,9 @@ def follow(name: str, folder: Path, root: Path, field: str) -> Path:
     windows, path = PureWindowsPath(name), folder / name
     foreign = bool(windows.drive or windows.root) or ("\\" in name and ".." in windows.parts)
     if foreign or "://" in name or leads_outside(path, root):
-        raise Refused(
-            "outside",
-            f"{field} leads out of the folder that the recording belongs to; nothing was opened. Copy the file "
-            "beside the header and write its bare name into the header.",
-        )
+        message = f"{field} leads out of the folder that the recording belongs to; nothing was opened"
+        to_do = "Copy the file beside the header and write its bare name into the header."
+        raise Refused("outside", f"{message}. {to_do}")
     if not_downloaded(path, root):
         raise Refused("not-found", f"the file that {field} names is only a git-annex pointer. Fetch it.")
     found = problem_of_opening(path, root, called=f"the file that {field} names")
@@ -232,10 +220,7 @@ def named_channels(names: Sequence[str], places: Sequence[int]) -> str:
 def channel_problems(
     names: Sequence[str], units: Sequence[str] | None = None, *, blank: str = "", voltages: bool = True
 ) -> Iterator[Problem]:
-    """Channels without a name or with another's; where ``units`` are given, those without one and no voltages.
-
-    ``blank`` says what a missing unit means; without ``voltages``, any unit will do.
-    """
+    """Channels without a name or with another's, a unit (``blank``: what that means), or, if asked, a voltage."""
     units = ["V"] * len(names) if units is None else units
     places, counts = range(len(names)), Counter(names)
     nameless = [place for place in places if not names[place].strip()]
@@ -260,7 +245,9 @@ def rate_problems(rates: Iterable[float]) -> Iterator[Problem]:
     distinct = sorted(set(rates))
     for rate in (distinct[0], distinct[-1]):
         refuse_rate(rate, f"a rate of {rate:g} Hz")
-    _refuse_many(len(distinct), MOST_RATES, f"has channels of {len(distinct):,} different rates")
+    if len(distinct) > MOST_RATES:
+        found = f"has channels of {len(distinct):,} different rates; at most {MOST_RATES:,} are read"
+        raise Refused("too-many-pieces", f"the recording {found}. Export parts of it to files of their own.")
     if len(distinct) > 1:
         shown = join_names(f"{rate:g}" for rate in distinct)
         yield Problem("mixed-rates", f"the file has channels of {shown} Hz; each is read at its own rate.")
@@ -268,13 +255,9 @@ def rate_problems(rates: Iterable[float]) -> Iterator[Problem]:
 
 def refuse_many_segments(n_segments: int) -> None:
     """Refuse more segments than can be read in any reasonable time."""
-    _refuse_many(n_segments, MOST_SEGMENTS, f"is in {n_segments:,} pieces with gaps in between")
-
-
-def _refuse_many(count: int, most: int, found: str) -> None:
-    if count > most:
-        to_do = "Export parts of it to files of their own"
-        raise Refused("too-many-pieces", f"the recording {found}; at most {most:,} are read. {to_do}.")
+    if n_segments > MOST_SEGMENTS:
+        found = f"is in {n_segments:,} pieces with gaps in between; at most {MOST_SEGMENTS:,} are read"
+        raise Refused("too-many-pieces", f"the recording {found}. Export parts of it to files of their own.")
 
 
 def printable_text(text: str) -> str:

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.data.formats.array_files import RATE_UNKNOWN, ArrayContent, array_format, shape_problems
+from raxss.data.formats.csv_tables import regular_times
 from raxss.data.formats.fields import Refused, channel_problems, is_bomb, quoted, refuse_rate
 from raxss.data.formats.registry import register_format
-from raxss.data.formats.time_columns import regular_times
 from raxss.data.problems import Problem
 from raxss.data.recording import refuse_too_long
 from raxss.errors import RecordingError
@@ -32,7 +32,6 @@ HEADER_BYTES = 2**14  # of an array; numpy reads at most 10,000
 SMALL_BYTES = 2**20  # of the arrays that are not samples
 # What numpy writes. Others take memory as their own headers say, LZMA up to 4 GB, before the first byte comes out.
 PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-TWO_ARRAYS = "the archive has arrays 'samples' and 'data'; 'samples' is read. Write it with one of them."
 
 
 class ArrayHeader(NamedTuple):
@@ -70,10 +69,10 @@ def _array_header(packed: IO[bytes], n_bytes: int, what: str) -> ArrayHeader:
         raise Refused("not-supported", f"{found}; numbers are needed. Write it again as an array of floats.")
     declared, present = math.prod(shape) * dtype.itemsize, n_bytes - file.tell()
     if any(size < 0 for size in shape) or dtype.itemsize == 0 or declared > present:
-        bomb = is_bomb(math.prod(shape), n_bytes)
+        code = "too-large" if is_bomb(math.prod(shape), n_bytes) else "data-missing"
         shown_bytes = f"{declared:,}" if abs(declared) < 10**30 else "far too many"
         found = f"{what} declares {shown_bytes} bytes of samples and has {present:,}"
-        raise Refused("too-large" if bomb else "data-missing", f"{found}; it is cut off or damaged")
+        raise Refused(code, f"{found}; it is cut off or damaged")
     return ArrayHeader(shape, dtype, present - declared)
 
 
@@ -110,21 +109,39 @@ def _look_at_npz(file: BinaryIO, size: int) -> list[Problem]:
             values = "samples" if "samples" in headers else "data"
             shape = headers[values].shape
             _check_samples(headers[values], f"the array {values!r}")
-            _check_times(headers.get("times_s"), shape[-1])
-            named = [key for key in ("rate", "channels") if key in members]
-            small = {key: _small_array(archive, members[key], key) for key in named}
+            if "times_s" in headers:
+                times, kind, _ = headers["times_s"]
+                if times != shape[-1:] or kind.kind not in "iuf" or shape[-1] < 2:
+                    found = f"'times_s' has shape {times} and type {quoted(str(kind))}"
+                    needed = f"one number for each of {shape[-1]:,} samples, and at least 2, are needed"
+                    raise Refused("header-damaged", f"{found}; {needed}")
+            small = {}
+            for key in sorted({"rate", "channels"} & members.keys()):
+                if (n_bytes := members[key].file_size) > SMALL_BYTES:
+                    raise Refused("too-large", f"array {key!r} has {n_bytes:,} bytes; a few are needed.")
+                small[key] = load_member(archive, members[key], f"array {key!r}")
     except (Refused, OSError, MemoryError):
         raise
     except Exception:  # whatever zip and its four ways to pack stumble over
         raise Refused("not-this-format", "it is not a whole .npz archive. Copy or write it again.") from None
-    _check_rate(small.get("rate"))
-    is_timed = "rate" in members or "times_s" in members
-    return [
-        *_channel_problems(small.get("channels"), 1 if len(shape) == 1 else shape[0]),
-        *shape_problems(shape),
-        *([] if is_timed else [RATE_UNKNOWN]),
-        *([Problem("header-inconsistent", TWO_ARRAYS)] if {"samples", "data"} <= members.keys() else []),
-    ]
+    if "rate" in small:
+        rate = small["rate"]
+        if rate.size != 1 or rate.dtype.kind not in "iuf":
+            found = f"'rate' has {rate.size} values of type {quoted(str(rate.dtype))}"
+            raise Refused("bad-rate", f"{found}; one number is needed")
+        refuse_rate(float(rate.reshape(())), f"a 'rate' of {float(rate.reshape(())):g}")
+    names = [str(name) for name in small["channels"].reshape(-1)] if "channels" in small else []
+    n_variates = 1 if len(shape) == 1 else shape[0]
+    if names and len(names) != n_variates:
+        found = f"'channels' has {len(names)} names, and 'samples' {n_variates} variates"
+        raise Refused("header-damaged", f"{found}; one name for each is needed")
+    problems = [*channel_problems(names), *shape_problems(shape)]
+    if "rate" not in members and "times_s" not in members:
+        problems.append(RATE_UNKNOWN)
+    if {"samples", "data"} <= members.keys():
+        message = "the archive has arrays 'samples' and 'data'; 'samples' is read. Write it with one of them."
+        problems.append(Problem("header-inconsistent", message))
+    return problems
 
 
 def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
@@ -160,45 +177,8 @@ def _n_unpacked(member: zipfile.ZipInfo, header: ArrayHeader) -> int:
 
 def _refuse_bomb(n_samples: int, n_bytes: int, what: str) -> None:
     if is_bomb(n_samples, n_bytes):
-        found = (
-            f"{what} takes {n_bytes:,} bytes and would unpack to {8 * n_samples:,}, which no recording does"
-        )
+        found = f"{what} would unpack from {n_bytes:,} bytes to {8 * n_samples:,}, which no recording does"
         raise Refused("too-large", f"{found}. If it is meant so, write it unpacked with numpy.savez.")
-
-
-def _small_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, key: str) -> np.ndarray[Any, Any]:
-    if member.file_size > SMALL_BYTES:
-        raise Refused("too-large", f"array {key!r} has {member.file_size:,} bytes; a few are needed.")
-    with archive.open(member) as file:
-        return np.asarray(np.lib.format.read_array(file, allow_pickle=False))  # type: ignore[no-untyped-call]
-
-
-def _check_times(header: ArrayHeader | None, n_samples: int) -> None:
-    if header is None:
-        return
-    shape, dtype, _ = header
-    if shape != (n_samples,) or dtype.kind not in "iuf" or n_samples < 2:
-        found = f"'times_s' has shape {shape} and type {quoted(str(dtype))}"
-        needed = f"one number for each of {n_samples:,} samples, and at least 2, are needed"
-        raise Refused("header-damaged", f"{found}; {needed}")
-
-
-def _check_rate(rate: np.ndarray[Any, Any] | None) -> None:
-    if rate is None:
-        return
-    if rate.size != 1 or rate.dtype.kind not in "iuf":
-        found = f"'rate' has {rate.size} values of type {quoted(str(rate.dtype))}"
-        raise Refused("bad-rate", f"{found}; one number is needed")
-    value = float(rate.reshape(()))
-    refuse_rate(value, f"a 'rate' of {value:g}")
-
-
-def _channel_problems(channels: np.ndarray[Any, Any] | None, n_variates: int) -> list[Problem]:
-    names = [] if channels is None else [str(name) for name in channels.reshape(-1)]
-    if names and len(names) != n_variates:
-        found = f"'channels' has {len(names)} names, and 'samples' {n_variates} variates"
-        raise Refused("header-damaged", f"{found}; one name for each is needed")
-    return list(channel_problems(names))
 
 
 def load_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) -> NDArray[Any]:
@@ -222,10 +202,6 @@ def _load(file: IO[bytes], n_bytes: int, what: str) -> NDArray[Any]:
     return array
 
 
-def _by_variate(samples: NDArray[Any]) -> NDArray[Any]:
-    return samples.reshape(-1, samples.shape[-1])
-
-
 def _read_npz(file: BinaryIO) -> ArrayContent:
     with zipfile.ZipFile(file) as archive:
         members = {item.filename.removesuffix(".npy"): item for item in archive.infolist()}
@@ -235,21 +211,20 @@ def _read_npz(file: BinaryIO) -> ArrayContent:
             for key in (values, "rate", "channels", "times_s")
             if key in members
         }
-    samples = _by_variate(arrays[values])
+    samples = arrays[values].reshape(-1, arrays[values].shape[-1])
     rate = float(arrays["rate"].reshape(())) if "rate" in arrays else None
     channels = tuple(str(item) for item in arrays["channels"].reshape(-1)) if "channels" in arrays else ()
     if "times_s" not in arrays:
         return ArrayContent(samples, rate, channels)
     start, timed = regular_times(arrays["times_s"], "array 'times_s'")
     if rate is not None and not math.isclose(rate, timed, rel_tol=1e-6):
-        raise RecordingError(
-            f"it has a rate of {rate:g} Hz and times at {timed:g} Hz; one of them is needed."
-        )
+        raise RecordingError(f"it has a rate of {rate:g} Hz and times at {timed:g} Hz; one is needed.")
     return ArrayContent(samples, timed if rate is None else rate, channels, start)
 
 
 def _read_npy(file: BinaryIO) -> ArrayContent:
-    return ArrayContent(_by_variate(_load(file, os.fstat(file.fileno()).st_size, "it")))
+    samples = _load(file, os.fstat(file.fileno()).st_size, "it")
+    return ArrayContent(samples.reshape(-1, samples.shape[-1]))
 
 
 register_format(array_format("NPZ", ".npz", _look_at_npz, _read_npz))

@@ -3,7 +3,6 @@
     path -> its format -> inspection: refused, or not -> Recording (channels, segments; samples on request)
 
 Nothing decodes a file before it was inspected, and nothing it points to is followed out of its folder.
-Next: ../inspection/ looks at sidecars and signals too; ../files.py makes series of recordings.
 """
 
 from __future__ import annotations
@@ -31,19 +30,17 @@ def open_recording(
     path
         A file; of BrainVision any of the three, of WFDB any or the bare name of the record.
     root
-        The folder that no pointer or link may leave: by default the BIDS root that the file lies in, else its own
-        folder.
+        The folder that no pointer or link may leave; by default the BIDS root around the file, else its own folder.
     inspect
         Inspect it first. False is only for callers that have just done so themselves.
     rate
-        Samples per second of a ``.npz``, ``.npy`` or ``.csv`` that states none itself; 1 otherwise, so that times
-        count samples.
+        Samples per second of a ``.npz``, ``.npy`` or ``.csv`` that states none; 1 by default: times count samples.
 
     Returns
     -------
     Recording
-        With the inspection's warnings in ``problems``. Samples of ``.npz``, ``.npy`` and ``.csv`` are in memory; of
-        all else they are read on request.
+        With the inspection's warnings in ``problems``. Samples of arrays and tables are in memory; of all else they
+        are read on request.
 
     Examples
     --------
@@ -55,12 +52,19 @@ def open_recording(
     (Channel(name='C4', rate=100.0, unit=''), array([[5., 6.]]))
     """
     path = Path(path)
-    problems = _warnings(path, root) if inspect else ()
+    if inspect and os.path.isdir(path):
+        found = f"recording {display_name(path)} is a folder; a file of type {_types()} is needed"
+        to_do = "For many recordings, write a manifest: a CSV with a column 'path'."
+        raise RecordingError(f"{found}. {to_do}")
+    problems = inspect_recording(path, root=root) if inspect else []
+    if refused := refusals(problems):
+        reasons = " ".join(f"[{problem.code}] {problem.message}" for problem in refused)
+        raise RecordingError(f"recording {display_name(path)} was not opened: {reasons}")
     header, known = header_of(path), format_of(path)
     if known is None:
         raise RecordingError(_unknown(path).message)
     recording = known.open(header, root or root_of(header), rate)
-    recording.problems = problems
+    recording.problems = tuple(problems)
     return recording
 
 
@@ -88,11 +92,8 @@ def inspect_recording(path: Path, *, root: Path | None = None) -> list[Problem]:
 
 def unexpected(path: Path, error: Exception) -> Problem:
     """The problem that an inspection itself failed, without what the error quotes."""
-    return Problem(
-        "header-damaged",
-        f"{display_name(path)} cannot be understood ({type(error).__name__}; {UNEXPECTED}). Please report it, "
-        "without the file.",
-    )
+    found = f"{display_name(path)} cannot be understood ({type(error).__name__}; {UNEXPECTED})"
+    return Problem("header-damaged", f"{found}. Please report it, without the file.")
 
 
 def is_channelwise(path: Path) -> bool:
@@ -112,25 +113,12 @@ def files_of(path: Path) -> tuple[Path, ...]:
     return (header, *dict.fromkeys(beside))
 
 
-def _warnings(path: Path, root: Path | None) -> tuple[Problem, ...]:
-    """The warnings about a file; an error with its coded problems if it is refused."""
-    if os.path.isdir(path):
-        raise RecordingError(
-            f"recording {display_name(path)} is a folder; a file of type {', '.join(all_suffixes())} or the name "
-            f"of a {_bare()} record is needed. For many recordings, write a manifest: a CSV with a column 'path'."
-        )
-    problems = inspect_recording(path, root=root)
-    if refused := refusals(problems):
-        reasons = " ".join(f"[{problem.code}] {problem.message}" for problem in refused)
-        raise RecordingError(f"recording {display_name(path)} was not opened: {reasons}")
-    return tuple(problems)
-
-
 def _unknown(path: Path) -> Problem:
     kind = f"of type {display_name(path.suffix)}" if path.suffix else "of unknown type"
-    types = f"recordings are of type {', '.join(all_suffixes())}, or a {_bare()} record's name"
-    return Problem("not-a-recording", f"{display_name(path)} is {kind}; {types}.")
+    message = f"{display_name(path)} is {kind}; recordings are of type {_types()}."
+    return Problem("not-a-recording", message)
 
 
-def _bare() -> str:
-    return " or ".join(entry.name for entry in FORMATS.values() if entry.bare_names)
+def _types() -> str:
+    bare = " or ".join(entry.name for entry in FORMATS.values() if entry.bare_names)
+    return f"{', '.join(all_suffixes())}, or a {bare} record's name"

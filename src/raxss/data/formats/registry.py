@@ -8,40 +8,21 @@ a format is one module, which registers it. A format of your own is registered f
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from raxss.data.confinement import root_of
-from raxss.data.formats.fields import inspected, trusted
-from raxss.data.problems import Problem
+from raxss.data.formats.fields import H, inspected
+from raxss.data.problems import Problem, refusals
 from raxss.data.recording import Recording
-from raxss.errors import ConfigError
-
-H = TypeVar("H")  # a header
+from raxss.errors import ConfigError, RecordingError, display_name
 
 #: By datatype: suffixes that BIDS allows and no format here reads; and of files that belong to one of these.
 UNREAD = {"ieeg": (".set", ".nwb", ".mefd"), "eeg": (".set",)}
 UNREAD_COMPANIONS = (".fdt",)
-
-
-@dataclass(frozen=True)
-class RecordingFacts:
-    """What a recording's own header states, one entry a channel."""
-
-    names: Sequence[str]
-    rates: Sequence[float]
-    units: Sequence[str]  # as written; "" where there is none
-    seconds: float | None = None  # None where it has gaps
-
-    @property
-    def usual_rate(self) -> float:
-        """The rate of most channels."""
-        return Counter(self.rates).most_common(1)[0][0] if self.rates else math.nan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,15 +30,10 @@ class Format:
     """A file format of recordings.
 
     >>> from raxss.data.recording import ArrayRecording
-    >>> import numpy as np
-    >>> zeros = Format(
-    ...     name="zeros",
-    ...     suffixes=(".zeros",),
-    ...     inspect=lambda path, root: [],
-    ...     open=lambda path, root, rate: ArrayRecording(path.name, np.zeros((1, 10)), rate=rate or 1.0),
-    ... )
-    >>> zeros.open(Path("a.zeros"), Path("."), 5.0).segments
-    (Segment(start_seconds=0.0, seconds=2.0),)
+    >>> def opened(path, root, rate):
+    ...     return ArrayRecording(path.name, [[0.0] * 10], rate=rate or 1.0)
+    >>> Format(name="zeros", suffixes=(".zeros",), inspect=lambda path, root: [], open=opened).by_channel
+    False
     """
 
     #: As messages call it.
@@ -70,44 +46,22 @@ class Format:
     #: ``(path, root, rate) -> Recording``, of a file that was not refused. ``rate`` is for files that do not state
     #: one (None: not given). Raises `RecordingError`, or `MissingExtraError` where a decoder is not installed.
     open: Callable[[Path, Path, float | None], Recording]
-    #: ``(path, root) -> header`` of a file that was not refused, where the format has one (`header_format`).
-    header: Callable[[Path, Path], Any] | None = None
     #: Suffixes of the other files of a recording: ``(".eeg", ".vmrk")``.
     companions: tuple[str, ...] = ()
     #: Suffixes that the file with the samples may have where it is not the header, the usual one first.
     data_suffixes: tuple[str, ...] = ()
     #: ``(path) -> files`` that the header points to. None: the recording is one file.
     files: Callable[[Path], Iterable[Path]] | None = None
-    #: ``(path, root) -> RecordingFacts``, what the header states, with units as written. None: the file is opened.
-    facts: Callable[[Path, Path], RecordingFacts] | None = None
     #: Every channel is a series of its own, chosen by sidecars or by name; False: all channels are one series.
     by_channel: bool = False
     #: Of BIDS, in which the format may occur.
     datatypes: tuple[str, ...] = ()
-    #: Samples are read on request; False: opening reads all of them into memory.
-    streams: bool = True
     #: Files of these suffixes in a folder are recordings; False: they may be anything, and are named one by one.
     searched: bool = True
     #: The file states its sampling rate; False: one may be given with it.
     self_describing: bool = True
     #: A recording may be given by its name without a suffix.
     bare_names: bool = False
-    #: Packages that decode it, and the extra of raxss that installs them.
-    packages: tuple[str, ...] = ()
-    extra: str = ""
-
-    def facts_of(self, path: Path, root: Path) -> RecordingFacts:
-        """What the header of a recording that was not refused states."""
-        if self.facts is not None:
-            return self.facts(path, root)
-        with self.open(path, root, None) as recording:
-            channels, segments = recording.channels, recording.segments
-            return RecordingFacts(
-                [channel.name for channel in channels],
-                [channel.rate for channel in channels],
-                [channel.unit for channel in channels],
-                segments[0].seconds if len(segments) == 1 else None,
-            )
 
 
 def header_format(
@@ -115,36 +69,29 @@ def header_format(
     recording: Callable[[Path, H], Recording],
     *,
     files: Callable[[Path, H], Iterable[Path]] | None = None,
-    facts: Callable[[H], RecordingFacts] | None = None,
     **options: Any,
 ) -> Format:
     """A format whose files have a header, which is examined before samples are read on request.
 
-    Parameters
-    ----------
-    examine
-        ``(path, root, problems) -> header``: adds what is wrong to ``problems``; None, or `Refused`, where the
-        recording must not be read.
-    recording
-        ``(path, header) -> Recording``.
-    files, facts
-        As in `Format`, of the header.
-    options
-        Other attributes of `Format`.
+    ``examine(path, root, problems) -> header`` adds what is wrong to ``problems``; it returns None, or raises
+    `Refused`, where it must not be read. ``recording(path, header) -> Recording``. ``files(path, header)``
+    and ``options`` are as in `Format`.
     """
 
     def examined(path: Path, root: Path) -> tuple[H | None, list[Problem]]:
         return inspected(path, lambda problems: examine(path, root, problems))
 
     def read_header(path: Path, root: Path) -> H:
-        return trusted(path, *examined(path, root))
+        header, problems = examined(path, root)
+        if refused := refusals(problems):
+            raise RecordingError(f"recording {display_name(path)} is refused: {refused[0].message}")
+        assert header is not None
+        return header
 
     return Format(
         inspect=lambda path, root: list(dict.fromkeys(examined(path, root)[1])),
         open=lambda path, root, rate: recording(path, read_header(path, root)),
         files=None if files is None else lambda path: files(path, read_header(path, root_of(path))),
-        facts=None if facts is None else lambda path, root: facts(read_header(path, root)),
-        header=read_header,
         **options,
     )
 
@@ -170,27 +117,25 @@ def register_format(known: Format) -> Format:
             f"format {known.name!r} has {f'the suffix {wrong[0]!r}' if wrong else 'no suffix'}; a dot and small "
             "letters or digits are needed, such as '.edf'."
         )
-    taken = FORMATS.get(known.name)
-    if taken is not None and _place(taken) != _place(known):
+    mine, *theirs = (
+        f"{item.open.__module__}.{getattr(item.open, '__qualname__', type(item.open).__qualname__)}"
+        for item in (known, FORMATS.get(known.name))
+        if item is not None
+    )
+    if theirs not in ([], [mine]):
         raise ConfigError(
-            f"the format name {known.name!r} belongs to {_place(taken)} already and cannot also mean "
-            f"{_place(known)}. Register it under another name."
+            f"the format name {known.name!r} belongs to {theirs[0]} already and cannot also mean {mine}. Register "
+            "it under another name."
         )
     for other in FORMATS.values():
-        for suffix in known.suffixes:
-            if other.name != known.name and suffix in (*other.suffixes, *other.companions):
-                raise ConfigError(
-                    f"format {known.name!r} has the suffix {suffix!r}, which belongs to format {other.name!r}. "
-                    "Give its files another suffix."
-                )
+        taken = [suffix for suffix in known.suffixes if suffix in (*other.suffixes, *other.companions)]
+        if taken and other.name != known.name:
+            raise ConfigError(
+                f"format {known.name!r} has the suffix {taken[0]!r}, which belongs to format {other.name!r}. Give "
+                "its files another suffix."
+            )
     FORMATS[known.name] = known
     return known
-
-
-def _place(known: Format) -> str:
-    """Module and name of the function that opens a format."""
-    opener = known.open
-    return f"{opener.__module__}.{getattr(opener, '__qualname__', type(opener).__qualname__)}"
 
 
 def format_of(path: Path) -> Format | None:
@@ -217,7 +162,8 @@ def header_of(path: Path) -> Path:
     owners = [entry for entry in formats if suffix in entry.companions]
     if owners:
         owners += [entry for entry in formats if suffix in entry.data_suffixes and entry not in owners]
-        headers = [_sibling(path, own) for entry in owners for own in entry.suffixes]
+        suffixes = [own for entry in owners for own in entry.suffixes]
+        headers = [path.with_suffix(spelt) for own in suffixes for spelt in (own, own.upper())]
         return next((header for header in headers if header.exists()), headers[0])
     if path.name and not path.is_dir():
         named = [
@@ -227,12 +173,6 @@ def header_of(path: Path) -> Path:
     return path
 
 
-def _sibling(path: Path, suffix: str) -> Path:
-    """The file of another suffix; upper-case if that is what there is."""
-    lower, upper = path.with_suffix(suffix), path.with_suffix(suffix.upper())
-    return upper if upper.exists() and not lower.exists() else lower
-
-
 def searched_suffixes() -> tuple[str, ...]:
     """Suffixes by which recordings are found in a folder."""
     return tuple(suffix for entry in FORMATS.values() if entry.searched for suffix in entry.suffixes)
@@ -240,7 +180,7 @@ def searched_suffixes() -> tuple[str, ...]:
 
 def all_suffixes() -> tuple[str, ...]:
     """Suffixes of all files that belong to a recording: of headers first, then of their companions."""
-    named = (suffix for entry in FORMATS.values() if not entry.searched for suffix in entry.suffixes)
+    named = (suffix for entry in FORMATS.values() for suffix in entry.suffixes)
     beside = (suffix for entry in FORMATS.values() for suffix in entry.companions)
     return tuple(dict.fromkeys((*searched_suffixes(), *named, *beside)))
 

@@ -2,9 +2,8 @@
 
     root -> one Inspection of the root, and one of each recording below sub-*/[ses-*/](ieeg|eeg)
 
-A file's name says whose it is, and a table beside it says which channel is what. A name that contradicts its
-folder, or a table that has other channels than the recording, would put a label on the wrong signal: these are
-refused. What can be matched for certain is a warning. Sidecars are inherited from higher folders.
+A name that contradicts its folder, or a table that has other channels than the recording, would put a label on the
+wrong signal: these are refused. What can be matched for certain is a warning.
 Next: data/bids.py plans series of what passed.
 """
 
@@ -27,16 +26,16 @@ from raxss.data.inspection.sidecars import (
     inspect_sidecars,
     names_in,
     parsed,
+    read_json,
+    read_table,
     shown_names,
 )
-from raxss.data.inspection.tables import read_json, read_table
 from raxss.data.problems import Inspection, Problem, refusals
 from raxss.data.tables import MAX_KEPT_ROWS
 from raxss.errors import display_name
 
 TABLES = ("channels.tsv", "events.tsv")
-SUBJECT = re.compile(r"sub-[A-Za-z0-9+]+", re.ASCII)
-SESSION = re.compile(r"ses-[A-Za-z0-9+]+", re.ASCII)
+LABEL = re.compile(r"[A-Za-z0-9+]+", re.ASCII)
 
 
 def inspect_bids_root(root: Path) -> list[Inspection]:
@@ -48,34 +47,36 @@ def inspect_bids_root(root: Path) -> list[Inspection]:
     >>> [problem.code for problem in inspect_bids_root(root)[0].problems]
     ['sidecar-damaged', 'no-data']
     """
-    problems = _found_by(_description_problems(root))
+    problems = list(_refusal_as_problem(_description_problems(root)))
     recordings: list[Inspection] = []
     subjects: list[str] = []
-    for folder in _folders(root, SUBJECT, "sub-", root, problems):
+    for folder in _folders(root, "sub-", root, problems):
         subjects.append(folder.name)
-        sessions = list(_folders(folder, SESSION, "ses-", root, problems))
+        sessions = list(_folders(folder, "ses-", root, problems))
         for above in (folder, *sessions):
             for datatype in DATATYPES:
                 recordings += _recordings_of(above, datatype, root, problems)
     if subjects:
-        problems += _found_by(_participants_problems(root, subjects))
-    problems += _absence_problems(recordings)
+        problems += _refusal_as_problem(_participants_problems(root, subjects))
+    absent = [item for item in recordings if any(found.code == "not-found" for found in item.problems)]
+    if absent:
+        message = f"{len(absent)} of {len(recordings)} recordings have no signals here; the first is "
+        message += f"{display_name(Path(absent[0].path))}. Fetch them from where the dataset comes from."
+        problems.append(Problem("not-found", message))
+    if not recordings:
+        message = "the dataset has no recordings in sub-*/[ses-*/]ieeg or eeg. Check the folder."
+        problems.append(Problem("no-data", message))
     return [Inspection(str(root), tuple(problems)), *recordings]
 
 
-def _found_by(check: Iterator[Problem]) -> list[Problem]:
-    """The problems of a check, a refusal last."""
-    problems: list[Problem] = []
+def _refusal_as_problem(check: Iterator[Problem]) -> Iterator[Problem]:
     try:
-        problems += check
+        yield from check
     except Refused as refused:
-        problems.append(refused.problem)
-    return problems
+        yield refused.problem
 
 
-def _folders(
-    above: Path, pattern: re.Pattern[str], prefix: str, root: Path, problems: list[Problem]
-) -> Iterator[Path]:
+def _folders(above: Path, prefix: str, root: Path, problems: list[Problem]) -> Iterator[Path]:
     """Folders of subjects or sessions; each that is not named or placed as it should be is one problem."""
     for name in sorted(names_in(above, root)):
         folder = above / name
@@ -84,7 +85,7 @@ def _folders(
         if leads_outside(folder, root):
             message = f"the folder {display_name(folder)} is a link out of the dataset; it was not opened."
             problems.append(Problem("outside", message))
-        elif not pattern.fullmatch(name):
+        elif not LABEL.fullmatch(name.removeprefix(prefix)):
             message = f"the folder {display_name(folder)} is not called {prefix} and letters or digits"
             problems.append(Problem("not-bids", f"{message}. Rename it."))
         elif folder.is_dir():
@@ -122,18 +123,6 @@ def _participants_problems(root: Path, subjects: Sequence[str]) -> Iterator[Prob
             yield Problem("participants-disagree", f"{len(names)} subjects {what}: {shown_names(names)}.")
 
 
-def _absence_problems(recordings: Sequence[Inspection]) -> Iterator[Problem]:
-    """One statement about all signals that are not there."""
-    absent = [item for item in recordings if any(found.code == "not-found" for found in item.problems)]
-    if absent:
-        message = f"{len(absent)} of {len(recordings)} recordings have no signals here; the first is "
-        message += f"{display_name(Path(absent[0].path))}. Fetch them from where the dataset comes from."
-        yield Problem("not-found", message)
-    if not recordings:
-        message = "the dataset has no recordings in sub-*/[ses-*/]ieeg or eeg. Check the folder."
-        yield Problem("no-data", message)
-
-
 def _recordings_of(above: Path, datatype: str, root: Path, problems: list[Problem]) -> list[Inspection]:
     """Every recording in one folder, and every one that must be there because its sidecars are."""
     folder = above / datatype
@@ -144,10 +133,9 @@ def _recordings_of(above: Path, datatype: str, root: Path, problems: list[Proble
     names = names_in(folder, root)
     allowed = {*bids_suffixes(), *(suffix for some in UNREAD.values() for suffix in some)}
     signals = sorted(name for name in names if Path(name).suffix.lower() in allowed)
-    same = Counter(_key(name, datatype) for name in signals)
-    found = {
-        name: inspect_bids_recording(folder / name, root, same[_key(name, datatype)]) for name in signals
-    }
+    keys = {name: _key(name, datatype) for name in signals}
+    alike = Counter(keys.values())
+    found = {name: inspect_bids_recording(folder / name, root, alike[keys[name]]) for name in signals}
     for stem, lacking in sorted(_without_signal(names, signals, datatype).items()):
         found[stem] = [Problem("not-found", lacking)]
     return [Inspection(str(folder / name), tuple(problems)) for name, problems in found.items()]
@@ -162,8 +150,11 @@ def _key(name: str, datatype: str) -> Any:
 def _without_signal(names: Sequence[str], signals: Sequence[str], datatype: str) -> dict[str, str]:
     """Recording -> what is missing, for data files without a header and sidecars that apply to nothing."""
     stems = {Path(name).stem for name in signals}
-    parts = {suffix for known in FORMATS.values() if known.datatypes for suffix in known.companions}
-    parts.update(UNREAD_COMPANIONS)  # these belong to a signal file of the same name
+    # these belong to a signal file of the same name
+    parts = {
+        *UNREAD_COMPANIONS,
+        *(part for known in FORMATS.values() if known.datatypes for part in known.companions),
+    }
     missing = {
         file.stem: f"{display_name(file.stem)} has a data file and no header (.vhdr) beside it. Copy the header."
         for file in map(Path, names)
@@ -207,14 +198,12 @@ def _name_problems(path: Path, root: Path) -> list[Problem]:
         return [Problem("not-bids", f"{message}. Rename it.")]
     problems = []
     for key in ("sub", "ses"):
-        around = next(
-            (part[4:] for part in path.relative_to(root).parts[:-1] if part.startswith(f"{key}-")), None
-        )
-        if own.entities.get(key) != around:
-            message = (
-                f"{display_name(path)} says {key}-{own.entities.get(key)}, and its folder {key}-{around}"
+        folders = (part for part in path.relative_to(root).parts[:-1] if part.startswith(f"{key}-"))
+        around = next(folders, f"no {key}-")
+        named = f"{key}-{own.entities[key]}" if key in own.entities else f"no {key}-"
+        if named != around:
+            message = f"{display_name(path)} says {named}, and its folder {around}"
+            problems.append(
+                Problem("not-bids", f"{message}; whose it is, is not certain. Rename or move it.")
             )
-            message = message.replace(f"{key}-None", f"no {key}-")
-            to_do = "whose recording it is, is not certain. Rename or move it."
-            problems.append(Problem("not-bids", f"{message}; {to_do}"))
     return problems

@@ -3,8 +3,7 @@
     paths -> every recording among and below them, once -> its format -> Inspection
 
 A recording of several files is known by its header (``.vhdr``, ``.hea``); a BIDS dataset is looked at as a whole.
-Headers need nothing but numpy; only a look at the signals runs a decoder.
-Next: cli/check.py prints what comes out.
+Headers need nothing but numpy; only a look at the signals runs a decoder. Next: cli/check.py prints what comes out.
 """
 
 from __future__ import annotations
@@ -26,20 +25,12 @@ from raxss.errors import MissingExtraError, RecordingError, display_name
 
 
 def inspect_file(path: Path | str, *, root: Path | None = None, signals: bool = False) -> Inspection:
-    """Look at one recording before anything decodes it.
+    """Look at one recording before anything decodes it, given by any of its files or a WFDB record's bare name.
 
-    Parameters
-    ----------
-    path
-        Any file of the recording, or a WFDB record's bare name.
-    root
-        Folder that nothing may lead out of; the BIDS root around the file, or else its own folder.
-    signals
-        Decode what was not refused, a stretch at a time, and look for channels that are flat, railed, not
-        numbers or mostly mains hum.
+    Nothing may lead out of ``root``: the BIDS root around the file, or else its own folder. With ``signals``, what
+    was not refused is decoded, a stretch at a time, in search of channels that are flat, railed, not numbers or
+    mostly mains hum.
 
-    Examples
-    --------
     >>> inspect_file("no-such.edf").as_json()
     {'path': 'no-such.edf', 'verdict': 'refused', 'problems': [{'code': 'not-found', 'message': ...}]}
     """
@@ -103,9 +94,7 @@ def with_signals(inspection: Inspection, *, root: Path | None = None) -> Inspect
     try:
         found, notes = inspect_signals(path, root or root_of(path))
     except MissingExtraError as error:
-        message = (
-            f"only the header and sizes of {display_name(path)} were looked at, not its signals: {error}"
-        )
+        message = f"only header and sizes of {display_name(path)} were looked at, not its signals: {error}"
         found = [Problem("signals-not-read", message)]
     except TooLongError as error:
         found = [Problem("too-large", str(error))]
@@ -121,14 +110,12 @@ def _inspections_below(folder: Path) -> Iterator[Inspection]:
     if (folder / DESCRIPTION).exists():
         yield from _inspections_of_dataset(folder)
         return
-    is_empty = True
-    for inspection in _search(folder):
-        is_empty = False
-        yield inspection
-    if is_empty:
-        types = ", ".join(searched_suffixes())
-        message = f"the folder {display_name(folder)} has no recording in it ({types}). Check its name."
-        yield Inspection(str(folder), (Problem("not-a-recording", message),))
+    types = ", ".join(searched_suffixes())
+    message = f"the folder {display_name(folder)} has no recording in it ({types}). Check its name."
+    nothing = Inspection(str(folder), (Problem("not-a-recording", message),))
+    found = _search(folder)
+    yield next(found, nothing)
+    yield from found
 
 
 def _search(folder: Path) -> Iterator[Inspection]:
@@ -141,8 +128,12 @@ def _search(folder: Path) -> Iterator[Inspection]:
         links = [name for name in folders if (here / name).is_symlink()]
         folders[:] = sorted(set(folders) - {*datasets, *recordings, *links})
         for name in sorted({*links, *datasets, *recordings}):
-            if name in links:
-                yield from _refused_link(here / name, folder)
+            if name in links and leads_outside(here / name, folder):  # others lead to what is found anyway
+                link, root = display_name(here / name), display_name(folder)
+                message = f"{link} is a link to a folder outside of {root}; not followed."
+                yield Inspection(str(here / name), (Problem("outside", message),))
+            elif name in links:
+                continue
             elif name in recordings:
                 yield _inspection_of(here / name)
             else:
@@ -155,13 +146,6 @@ def _search(folder: Path) -> Iterator[Inspection]:
         reason = (error.strerror or type(error).__name__).lower()
         message = f"the folder {display_name(path)} cannot be searched ({reason}). Check its permissions."
         yield Inspection(str(path), (Problem("not-readable", message),))
-
-
-def _refused_link(link: Path, root: Path) -> Iterator[Inspection]:
-    """A link to a folder elsewhere; one that stays inside leads to files that are found anyway."""
-    if leads_outside(link, root):
-        message = f"{display_name(link)} is a link to a folder outside of {display_name(root)}; not followed."
-        yield Inspection(str(link), (Problem("outside", message),))
 
 
 def _inspections_of_dataset(root: Path) -> list[Inspection]:

@@ -5,7 +5,7 @@
 What a sidecar and the recording both state must agree: names, number, units, types and rates of channels, the
 length, the electrodes, the times of events. Where signal or scale would be uncertain the recording is refused;
 where the recording's own value is used anyway it is a warning that says both values.
-Next: bids.py looks at whole datasets; data/selection.py reads the channels of a single file by these.
+Sizes are bounded, nothing outside the root is opened, and no cell is quoted: events are about people.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from raxss._core.bounded import json_of, read_open
+from raxss.data import tables
 from raxss.data.confinement import leads_outside, root_of
-from raxss.data.formats.fields import Refused, microvolts_per, number, quoted
-from raxss.data.formats.registry import RecordingFacts, format_of
-from raxss.data.inspection.tables import read_json, read_table
+from raxss.data.formats.fields import Refused, microvolts_per, number, open_unrefused, quoted
+from raxss.data.formats.opening import open_recording
 from raxss.data.names import canonical, is_no_electrode, match_channels
 from raxss.data.problems import Problem, refusals
 from raxss.data.tables import MAX_KEPT_ROWS, Table
-from raxss.errors import RecordingError, display_name, join_names
+from raxss.errors import DataError, RecordingError, display_name, join_names
 
 NAME = re.compile(
     r"(?P<entities>(?:[a-z]+-[A-Za-z0-9+]+_)+)(?P<suffix>[A-Za-z0-9]+)(?P<ending>\.\w[\w.]*)", re.ASCII
@@ -34,40 +35,72 @@ NAME = re.compile(
 DATATYPES = ("ieeg", "eeg")
 BRAIN_TYPES = ("ECOG", "SEEG", "DBS", "EEG")
 TYPE_OF_COUNT = {  # fields of *_ieeg.json and *_eeg.json, and the type of channels.tsv that each counts
-    "ECOGChannelCount": "ECOG",
-    "SEEGChannelCount": "SEEG",
-    "EEGChannelCount": "EEG",
-    "EOGChannelCount": "EOG",
-    "ECGChannelCount": "ECG",
-    "EMGChannelCount": "EMG",
-    "MiscChannelCount": "MISC",
-    "MISCChannelCount": "MISC",
-    "TriggerChannelCount": "TRIG",
+    **{f"{kind}ChannelCount": kind for kind in ("ECOG", "SEEG", "EEG", "EOG", "ECG", "EMG", "MISC")},
+    **{"MiscChannelCount": "MISC", "TriggerChannelCount": "TRIG"},
 }
 RATE_TOLERANCE = 1e-3  # relative: tables round 999.412...
 SECONDS_TOLERANCE, SECONDS_SHARE = 1.0, 0.01  # whole seconds are often all that is written down
 N_NAMED = 5  # names that a message lists
-
-Entities = dict[str, str]
+JSON_BYTES = 2**22
 
 
 @dataclass(frozen=True)
 class BidsName:
     """The parts of a file's name by the rules of BIDS."""
 
-    entities: Entities
+    entities: dict[str, str]
     suffix: str
     ending: str
 
 
+def read_table(path: Path, root: Path, *, most_rows: int = tables.MAX_TABLE_ROWS) -> Table:
+    """A tab-separated table, as `raxss.data.tables` reads it; what that refuses is a problem with a code."""
+    open_unrefused(path, root).close()
+    try:
+        return tables.read_table(path, most_rows=most_rows)
+    except RecordingError as error:
+        raise Refused("sidecar-damaged", str(error)) from None
+
+
+def read_json(path: Path, root: Path) -> dict[str, Any]:
+    """A JSON object."""
+    why = "no JSON file beside a recording is longer"
+    try:
+        with open_unrefused(path, root) as file:
+            content = read_open(file, display_name(path), JSON_BYTES, why=why)
+        value = json_of(content, display_name(path), finite=False)
+    except DataError as error:
+        raise Refused("sidecar-damaged", str(error)) from None
+    if not isinstance(value, dict):
+        raise Refused("sidecar-damaged", f"{display_name(path)} holds no JSON object ({{...}}). Correct it.")
+    return value
+
+
+@dataclass(frozen=True)
+class RecordingFacts:
+    """What a recording's own header states, one entry a channel."""
+
+    names: Sequence[str]
+    rates: Sequence[float]
+    units: Sequence[str]  # as written; "" where there is none
+    seconds: float | None = None  # None where it has gaps
+
+    @property
+    def usual_rate(self) -> float:
+        """The rate of most channels."""
+        return Counter(self.rates).most_common(1)[0][0] if self.rates else math.nan
+
+
 def facts_of(path: Path, root: Path) -> RecordingFacts:
     """What the header of a recording that was not refused states."""
-    known = format_of(path)
-    if known is None:
-        raise RecordingError(
-            f"recording {display_name(path)} has a type that raxss does not read; check its name."
+    with open_recording(path, root=root, inspect=False) as recording:
+        channels, segments = recording.channels, recording.segments
+        return RecordingFacts(
+            [channel.name for channel in channels],
+            [channel.rate for channel in channels],
+            recording.stated_units or [channel.unit for channel in channels],
+            segments[0].seconds if len(segments) == 1 else None,
         )
-    return known.facts_of(path, root)
 
 
 def inspect_sidecars(path: Path, root: Path, facts: RecordingFacts, *, events: bool = True) -> list[Problem]:
@@ -121,9 +154,7 @@ def sidecars_of(path: Path, root: Path, ending: str) -> list[Path]:
             if name == ending or (other is not None and entities.items() <= mine.entities.items()):
                 here.append((-len(entities), name))
         if not spaced and len(here) > 1 and sorted(here)[0][0] == sorted(here)[1][0]:
-            raise Refused(
-                "not-bids", f"two files {quoted(ending)} of one folder apply to this recording alike."
-            )
+            raise Refused("not-bids", f"two files {quoted(ending)} of one folder apply to it alike.")
         found += [folder / name for _, name in sorted(here)]
         if folder == root or root not in folder.parents:
             return found
@@ -186,49 +217,33 @@ def shown_names(names: Sequence[str]) -> str:
     return join_names(map(quoted, names), N_NAMED)
 
 
-# The JSON sidecar ----------------------------------------------------------------------------------------------
-
-
 def _json_problems(
     found: Sequence[Path], root: Path, facts: RecordingFacts, kinds: Counter[str]
 ) -> Iterator[Problem]:
     """Each is an object; of every field, the nearest file that has it counts."""
     stated = dict(ChainMap(*(read_json(path, root) for path in found)))
-    rate = stated.get("SamplingFrequency")
-    if rate is None:
+    rate = _float_of(stated.get("SamplingFrequency"))
+    if stated.get("SamplingFrequency") is None:
         yield Problem("sidecar-incomplete", f"{display_name(found[0])} has no SamplingFrequency. Add it.")
-    elif not (_is_number(rate) and _alike(rate, facts.usual_rate)):
-        shown = f"{rate:g}" if _is_number(rate) and abs(rate) < 1e300 else "no number that a rate can be"
+    elif not _alike(rate, facts.usual_rate):
+        shown = "no number that a rate can be" if math.isnan(rate) else f"{rate:g}"
         message = f"SamplingFrequency is {shown}, and the recording has {facts.usual_rate:g} Hz, which counts"
         to_do = "Correct the sidecar; if the header is wrong, export again."
         yield Problem("rate-disagrees", f"{message}. {to_do}")
-    yield from _duration_problems(stated, facts)
+    if facts.seconds is None and stated.get("RecordingType") == "continuous":
+        message = "RecordingType is 'continuous', and the recording has gaps, which count"
+        yield Problem("sidecar-disagrees", f"{message}. Correct the sidecar.")
+    seconds, real = _float_of(stated.get("RecordingDuration")), facts.seconds or math.nan
+    if abs(seconds - real) > max(SECONDS_TOLERANCE, SECONDS_SHARE * real):  # never true of NaN
+        message = f"RecordingDuration is {seconds:g} s, and the recording lasts {real:g} s, which counts"
+        yield Problem("sidecar-disagrees", f"{message}. Is it cut off, or is this another run's sidecar?")
     yield from _count_problems(stated, facts, kinds)
-
-
-def _duration_problems(stated: dict[str, Any], facts: RecordingFacts) -> Iterator[Problem]:
-    """RecordingDuration and RecordingType against the length; whole seconds are near enough."""
-    stated_seconds: Any = stated.get("RecordingDuration")
-    if facts.seconds is None:
-        if stated.get("RecordingType") == "continuous":
-            message = "RecordingType is 'continuous', and the recording has gaps, which count"
-            yield Problem("sidecar-disagrees", f"{message}. Correct the sidecar.")
-        return
-    if not _is_number(stated_seconds) or abs(stated_seconds) > 1e300:
-        return
-    if abs(stated_seconds - facts.seconds) > max(SECONDS_TOLERANCE, SECONDS_SHARE * facts.seconds):
-        message = f"RecordingDuration is {stated_seconds:g} s, and the recording lasts {facts.seconds:g} s"
-        question = "Is it cut off, or is this another run's sidecar?"
-        yield Problem("sidecar-disagrees", f"{message}, which counts. {question}")
 
 
 def _count_problems(stated: dict[str, Any], facts: RecordingFacts, kinds: Counter[str]) -> Iterator[Problem]:
     """Channels of each type by the JSON against the rows of channels.tsv, or else against all channels."""
-    counts = {
-        field: int(stated[field])
-        for field in TYPE_OF_COUNT
-        if _is_number(stated.get(field)) and 0 <= stated[field] < 2**31
-    }
+    every = {field: _float_of(stated.get(field)) for field in TYPE_OF_COUNT}
+    counts = {field: int(count) for field, count in every.items() if 0 <= count < 2**31}
     total, n_channels = sum(counts.values()), len(facts.names)
     if not kinds and total > n_channels:
         message = f"the sidecar counts {total} channels, and the recording has {n_channels}, which count"
@@ -242,18 +257,14 @@ def _count_problems(stated: dict[str, Any], facts: RecordingFacts, kinds: Counte
         yield Problem("sidecar-disagrees", f"{'; '.join(wrong)}. The table counts; correct one of them.")
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+def _float_of(value: Any) -> float:
+    """A number of a JSON file; NaN where it is none, or one beyond what any field can mean."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+    return float(value) if is_number else math.nan
 
 
 def _alike(stated: float, real: float) -> bool:
-    try:
-        return math.isclose(stated, real, rel_tol=RATE_TOLERANCE)
-    except OverflowError:  # JSON has whole numbers of any length
-        return False
-
-
-# channels.tsv --------------------------------------------------------------------------------------------------
+    return math.isclose(stated, real, rel_tol=RATE_TOLERANCE)
 
 
 def _channels_problems(
@@ -262,40 +273,38 @@ def _channels_problems(
     table = read_table(path, root, most_rows=MAX_KEPT_ROWS)
     rows = table.values("name")
     if not rows:
-        lacks = "has no column 'name'" if rows is None else "has no row"
-        raise Refused(
-            "sidecar-damaged", f"{display_name(path)} {lacks}; one row a channel is needed. Correct it."
-        )
+        found = f"{display_name(path)} has no {'column' if rows is None else 'row below'} 'name'"
+        raise Refused("sidecar-damaged", f"{found}; one row a channel is needed. Correct it.")
     types = table.values("type")
     if types is None:
         yield Problem("sidecar-incomplete", f"{display_name(path)} has no column 'type'. Add it.")
     else:
         kinds.update(kind.upper() for kind in types)
-        yield from _type_problems(rows, types)
+        # a trigger or an ECG that is called an electrode would be scored as one
+        pairs = zip(rows, types, strict=True)
+        if wrong := [name for name, kind in pairs if kind.upper() in BRAIN_TYPES and is_no_electrode(name)]:
+            message = f"channels.tsv gives {len(wrong)} channels a type of electrodes, by their names none"
+            to_do = "The table counts; correct it if it is wrong."
+            yield Problem("sidecar-disagrees", f"{message}: {shown_names(wrong)}. {to_do}")
     if other := sum(status.lower() not in ("", "good", "bad") for status in table.values("status") or ()):
-        message = (
-            f"channels.tsv has a status that is neither good nor bad in {other} of {len(table.rows)} rows"
-        )
-        yield Problem(
-            "sidecar-incomplete", f"{message}; these count as good. Write 'bad' where that is meant."
-        )
+        message = f"channels.tsv has a status neither good nor bad in {other} of {len(table.rows)} rows"
+        to_do = "Write 'bad' where that is meant."
+        yield Problem("sidecar-incomplete", f"{message}; these count as good. {to_do}")
     positions, differences = _matched(rows, facts.names)
     yield from differences
     if not refusals(differences):
-        yield from _table_rate_problems(table, positions, facts.rates)
+        wrong_rates = [
+            (value, facts.rates[place])
+            for text, place in zip(table.values("sampling_frequency") or (), positions, strict=False)
+            if place is not None and text
+            if (value := number(text)) is None or not _alike(value, facts.rates[place])
+        ]
+        if wrong_rates:
+            stated, real = wrong_rates[0]
+            message = f"channels.tsv gives {len(wrong_rates)} channels another sampling_frequency than it has"
+            first = f"the first {'no number' if stated is None else f'{stated:g}'} for {real:g} Hz"
+            yield Problem("rate-disagrees", f"{message}, {first}, which counts.")
         yield from _unit_problems(table, positions, facts)
-
-
-def _type_problems(rows: Sequence[str], types: Sequence[str]) -> Iterator[Problem]:
-    """A trigger or an ECG that the table calls an electrode would be scored as one."""
-    pairs = zip(rows, types, strict=True)
-    wrong = [name for name, kind in pairs if kind.upper() in BRAIN_TYPES and is_no_electrode(name)]
-    if wrong:
-        message = (
-            f"channels.tsv gives {len(wrong)} channels a type of electrodes that by their names are none"
-        )
-        to_do = "The table counts; correct it if it is wrong."
-        yield Problem("sidecar-disagrees", f"{message}: {shown_names(wrong)}. {to_do}")
 
 
 def _matched(rows: Sequence[str], names: Sequence[str]) -> tuple[list[int | None], list[Problem]]:
@@ -333,22 +342,6 @@ def _plain(name: str) -> str:
     return name.strip() if canonical(name) else ""
 
 
-def _table_rate_problems(
-    table: Table, positions: Sequence[int | None], rates: Sequence[float]
-) -> Iterator[Problem]:
-    wrong = [
-        (value, rates[place])
-        for text, place in zip(table.values("sampling_frequency") or (), positions, strict=False)
-        if place is not None and text
-        if (value := number(text)) is None or not _alike(value, rates[place])
-    ]
-    if wrong:
-        stated, real = wrong[0]
-        message = f"channels.tsv gives {len(wrong)} channels another sampling_frequency than the recording"
-        first = f"the first {'no number' if stated is None else f'{stated:g}'} for {real:g} Hz"
-        yield Problem("rate-disagrees", f"{message}, {first}, which counts.")
-
-
 def _unit_problems(table: Table, positions: Sequence[int | None], facts: RecordingFacts) -> Iterator[Problem]:
     """Voltages of which the table and the header state different units; what is no voltage is left alone.
 
@@ -366,18 +359,13 @@ def _unit_problems(table: Table, positions: Sequence[int | None], facts: Recordi
     scaled = [item for item in wrong if item[1].strip() != "V"]
     if scaled:
         name, text, unit, factor = scaled[0]
-        message = (
-            f"channels.tsv gives {len(scaled)} of {len(positions)} channels another unit than the header"
-        )
+        message = f"channels.tsv and the header give {len(scaled)} of {len(positions)} channels other units"
         first = f"{quoted(name)} {text.strip()} in the table, {unit} in the header, a factor of {factor:g}"
         to_do = "Correct the one that is wrong; n/a in the table leaves it to the header."
         yield Problem("units-disagree", f"{message}, the first {first}. {to_do}")
     if len(wrong) > len(scaled):
         message = f"channels.tsv gives {len(wrong) - len(scaled)} channels the unit V, as some converters do"
         yield Problem("units-in-volts", f"{message}; the header has another, which counts.")
-
-
-# electrodes.tsv, events.tsv ------------------------------------------------------------------------------------
 
 
 def _electrodes_problems(path: Path, signal: Path, root: Path, facts: RecordingFacts) -> Iterator[Problem]:
@@ -393,18 +381,13 @@ def _electrodes_problems(path: Path, signal: Path, root: Path, facts: RecordingF
         pairs = zip(table.values("name") or (), kinds, strict=True)
         names = [name for name, kind in pairs if kind.upper() in BRAIN_TYPES]
     known = {canonical(row) for row in rows}
-    lost = [
-        name
-        for name in names
-        if canonical(name) not in known
-        and not is_no_electrode(name)
-        and not all(canonical(pole) in known for pole in name.split("-"))  # a bipolar channel has two
-    ]
+    unknown = [name for name in names if canonical(name) not in known and not is_no_electrode(name)]
+    # a bipolar channel has two
+    lost = [name for name in unknown if not all(canonical(pole) in known for pole in name.split("-"))]
     if lost:
-        message = (
-            f"{len(lost)} of {len(names)} channels have no row in {display_name(path)}: {shown_names(lost)}"
-        )
-        yield Problem("sidecar-disagrees", f"{message}. Is it another subject's or session's table?")
+        message = f"{len(lost)} of {len(names)} channels have no row in {display_name(path)}"
+        question = "Is it another subject's or session's table?"
+        yield Problem("sidecar-disagrees", f"{message}: {shown_names(lost)}. {question}")
 
 
 def _events_problems(path: Path, root: Path, facts: RecordingFacts) -> Iterator[Problem]:
@@ -418,9 +401,7 @@ def _events_problems(path: Path, root: Path, facts: RecordingFacts) -> Iterator[
     starts = [number(onset) for onset in onsets]
     for row, (onset, start) in enumerate(zip(onsets, starts, strict=True), start=2):
         if onset and start is None:
-            raise Refused(
-                "sidecar-damaged", f"{name} has an onset in row {row} that is no number. Correct it."
-            )
+            raise Refused("sidecar-damaged", f"{name} has no number as onset in row {row}. Correct it.")
     n_events = len(starts) - starts.count(None)
     end = math.inf if facts.seconds is None else facts.seconds + 1e-6
     if n_outside := sum(start is not None and not 0 <= start <= end for start in starts):
@@ -432,9 +413,7 @@ def _events_problems(path: Path, root: Path, facts: RecordingFacts) -> Iterator[
         for start, length in zip(starts, map(number, durations or ()), strict=False)
     )
     if n_longer:
-        message = (
-            f"{n_longer} of {n_events} events of {name} begin inside the recording and last beyond its end."
-        )
+        message = f"{n_longer} of {n_events} events of {name} begin inside and last beyond the end."
         yield Problem("events-outside", message)
     # The column ``sample`` states the onset again, counted from 0 or from 1; onsets are rounded.
     wrong = [

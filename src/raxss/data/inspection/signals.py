@@ -4,7 +4,6 @@
 
 Each rule measures how much of a channel is affected, wherever that lies: one long stretch, or many short ones that
 add up. A warning says what was seen; whether a channel is bad is for a person to say.
-Next: front.py adds these to the problems of the header.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ from raxss.errors import display_name, join_names
 
 BLOCK_SAMPLES = 2**20  # of all channels together that are in memory at a time
 LONG_SECONDS = 5.0  # one stretch this long is worth a warning: ten heart beats, half a page of EEG
-# Flat is judged in frames: long enough that the quiet between two heart beats does not fill one, short enough to
-# see the dropouts of a loose lead. A tenth of all frames is what short stretches have to add up to.
+# Flat is judged in frames: longer than the quiet between two heart beats, shorter than dropouts of a loose lead.
 FLAT_FRAME_SECONDS = 0.5
 FLAT_SHARE = 0.1
 MIN_FRAME_SAMPLES = 8
@@ -43,9 +41,7 @@ LINE_SHARE_OF_WINDOWS = 0.1
 MAINS = (50.0, 60.0)
 LOWEST_HERTZ = 1.0  # drift below this is no argument for or against hum
 N_LINE_WINDOWS = 500  # looked at in each channel, spread over all of it
-MOST_STRETCHES = (
-    2000  # segments, times different rates, that are looked at; decoders take milliseconds for each
-)
+MOST_STRETCHES = 2000  # segments, times different rates, that are looked at; decoders take milliseconds each
 MOST = 1e30  # in any unit; no converter gives more, and its square still is a number
 KINDS = {  # code of a problem -> what messages say of the channels that have it
     "nan-run": "with samples that are not numbers or beyond 1e30",
@@ -60,7 +56,7 @@ def inspect_signals(path: Path, root: Path) -> tuple[list[Problem], list[str]]:
     """Open a recording that was not refused and look at its samples, a block at a time: problems, and notes."""
     path = path.absolute()  # a decoder may take a leading '~' for a home
     with open_recording(path, root=root, inspect=False) as recording:
-        every = _every(recording)
+        every, _ = _sampled(recording)
         notes = [f"the signals of one in {every} segments were looked at"] if every > 1 else []
         problems = signal_problems(recording, limits=recording.limits())
         return [*problems, *recording.disagreements()], notes
@@ -69,12 +65,7 @@ def inspect_signals(path: Path, root: Path) -> tuple[list[Problem], list[str]]:
 def signal_problems(
     recording: Recording, *, limits: Sequence[tuple[float, float]] | None = None
 ) -> list[Problem]:
-    """Channels that are flat, railed, not numbers or mostly mains hum.
-
-    Parameters
-    ----------
-    limits
-        Smallest and largest value that the converter of each channel can give, where they are known.
+    """Channels that are flat, railed, not numbers or mostly mains hum; ``limits`` are those of their converters.
 
     >>> from raxss.data.recording import ArrayRecording
     >>> samples = np.random.default_rng(0).normal(size=(2, 2000))
@@ -87,28 +78,36 @@ def signal_problems(
         _Look(channel.rate, limits[place] if limits is not None else None)
         for place, channel in enumerate(recording.channels)
     ]
-    for same_rate in _channels_by_rate(recording):
-        for segment in range(0, len(recording.segments), _every(recording)):
+    every, by_rate = _sampled(recording)
+    for same_rate in by_rate:
+        for segment in range(0, len(recording.segments), every):
             for place in same_rate:
                 looks[place].begin_segment(recording.n_samples(place, segment))
             for places, start, stop in _blocks(recording, same_rate, segment):
                 samples = recording.read(places, segment=segment, start=start, stop=stop)
                 for place, row in zip(places, samples, strict=True):
                     looks[place].see(row)
-    return list(_summary(recording, looks))
+    problems = []
+    by_kind = zip(*(look.shares() for look in looks), strict=True)
+    for (code, what), shares in zip(KINDS.items(), by_kind, strict=False):
+        named = [
+            f"{channel.name!r} ({place}), {100 * share:.3g} %"
+            for place, (channel, share) in enumerate(zip(recording.channels, shares, strict=True))
+            if share > 0
+        ]
+        if named:
+            found = f"has {'1 channel' if len(named) == 1 else f'{len(named)} channels'} {what}"
+            problems.append(Problem(code, f"{display_name(recording.name)} {found}: {join_names(named)}."))
+    return problems
 
 
-def _every(recording: Recording) -> int:
-    """Which segments are looked at: all, or every second, third, ... where there are very many."""
-    n_stretches = len(recording.segments) * len(_channels_by_rate(recording))
-    return max(1, -(-n_stretches // MOST_STRETCHES))
-
-
-def _channels_by_rate(recording: Recording) -> list[list[int]]:
+def _sampled(recording: Recording) -> tuple[int, list[list[int]]]:
+    """Every which segment is looked at (of very many not each), and the channels of each rate."""
     by_rate: dict[float, list[int]] = {}
     for place, channel in enumerate(recording.channels):
         by_rate.setdefault(channel.rate, []).append(place)
-    return list(by_rate.values())
+    n_stretches = len(recording.segments) * len(by_rate)
+    return max(1, -(-n_stretches // MOST_STRETCHES)), list(by_rate.values())
 
 
 def _blocks(
@@ -178,13 +177,15 @@ class _Look:
         is_railed |= max(low.longest, high.longest) >= max(LONG_SECONDS * self.rate, RAILED_RUN)
         if self.limits is None:  # extremes that come back too often to be peaks
             is_railed &= bool(high.value - low.value >= MIN_LEVELS * self.step)
-        is_flat = self.flatness.share >= FLAT_SHARE or self.flatness.is_long
+        frames = self.flatness
+        flat, hum = frames.n_flat / max(frames.n_frames, 1), self.hum.n_hum / max(self.hum.n_windows, 1)
+        is_flat = flat >= FLAT_SHARE or frames.longest * frames.frame >= LONG_SECONDS * self.rate
         return [
             self.n_not_finite / n_samples,
             beyond if beyond >= BEYOND_SHARE else 0.0,
-            self.flatness.share if is_flat else 0.0,
+            flat if is_flat else 0.0,
             railed if is_railed else 0.0,
-            self.hum.share if self.hum.share >= LINE_SHARE_OF_WINDOWS else 0.0,
+            hum if hum >= LINE_SHARE_OF_WINDOWS else 0.0,
         ]
 
 
@@ -192,7 +193,7 @@ class _Flatness:
     """How many frames do not change by more than one step of the converter."""
 
     def __init__(self, rate: float) -> None:
-        self.rate, self.frame = rate, _frame(rate)
+        self.frame = _frame(rate)
         self.n_frames = self.n_flat = self.run = self.longest = 0
 
     def see(self, samples: NDArray[np.float64], step: float) -> None:
@@ -205,14 +206,6 @@ class _Flatness:
         self.n_flat += int(flat.sum())
         lengths, self.run = _runs(flat, self.run)
         self.longest = int(lengths.max(initial=self.longest))
-
-    @property
-    def share(self) -> float:
-        return self.n_flat / max(self.n_frames, 1)
-
-    @property
-    def is_long(self) -> bool:
-        return self.longest * self.frame >= LONG_SECONDS * self.rate
 
 
 class _Rail:
@@ -258,10 +251,6 @@ class _Hum:
         self.n_windows += len(windows)
         self.n_hum += int((hum > LINE_SHARE_OF_POWER * power[:, above].sum(axis=1)).sum())
 
-    @property
-    def share(self) -> float:
-        return self.n_hum / max(self.n_windows, 1)
-
 
 @lru_cache(maxsize=64)
 def _bands(rate: float) -> tuple[NDArray[np.bool_], list[NDArray[np.bool_]]]:
@@ -283,17 +272,3 @@ def _runs(mask: NDArray[np.bool_], before: int) -> tuple[NDArray[np.int64], int]
     if len(lengths) and starts[0] == 0:
         lengths[0] += before
     return lengths, int(lengths[-1]) if len(lengths) and ends[-1] == len(mask) else 0
-
-
-def _summary(recording: Recording, looks: Sequence[_Look]) -> Iterator[Problem]:
-    """One problem a kind, with the channels that have it."""
-    by_kind = zip(KINDS.items(), zip(*(look.shares() for look in looks), strict=True), strict=False)
-    for (code, what), shares in by_kind:
-        named = [
-            f"{channel.name!r} ({place}), {100 * share:.3g} %"
-            for place, (channel, share) in enumerate(zip(recording.channels, shares, strict=True))
-            if share > 0
-        ]
-        if named:
-            count = "1 channel" if len(named) == 1 else f"{len(named)} channels"
-            yield Problem(code, f"{display_name(recording.name)} has {count} {what}: {join_names(named)}.")

@@ -2,17 +2,15 @@
 
     .vhdr + .eeg + .vmrk -> problems, or BrainVisionHeader
 
-The header is read with the same rules as by MNE. Then it is checked for what MNE does not look at: whether its
-pointers stay in the folder, whether the data is as long as declared, whether flags that are not followed here (byte
-order, offsets, frequency domain) would change the samples.
-Next: reading.py reads samples of what passed.
+The header is read by MNE's rules, then checked for what MNE does not look at: pointers out of the folder, the
+length of the data, and flags that would change the samples (byte order, offsets, frequency domain).
 """
 
 from __future__ import annotations
 
 import configparser
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -36,17 +34,19 @@ from raxss.data.formats.fields import (
 )
 from raxss.data.problems import Problem
 
-HEADER_BYTES = 2**20  # that a header may have; real ones have some thousand
 MOST_CHANNELS = 4096
 MAGIC = re.compile(rb"Brain ?Vision( Core| V-Amp)? Data( Exchange)? Header File,? Version (\d+)\.\d+")
 SAMPLE_TYPES = {"INT_16": "<i2", "INT_32": "<i4", "IEEE_FLOAT_32": "<f4"}
 ORIENTATIONS = ("MULTIPLEXED", "VECTORIZED")
-CODEPAGES = re.compile(
-    r"utf-?8|us-ascii|ascii|ansi|latin-?1|iso-?8859-\d{1,2}|(cp|windows-?)125\d", re.IGNORECASE
-)
+CODEPAGES = re.compile(r"(?i)utf-?8|us-ascii|ascii|ansi|latin-?1|iso-?8859-\d{1,2}|(cp|windows-?)125\d")
 OFFSETS = ("channeloffset", "dataoffset", "segmentheadersize", "trailersize")
 CHANNEL_KEY = re.compile(r"ch(\d{1,9})", re.ASCII)
 SEGMENTATIONS = ("NOTSEGMENTED", "MARKERBASED", "FIXTIME")
+FAULTS: dict[type[configparser.Error], str] = {  # without the text that the error quotes
+    configparser.DuplicateSectionError: "a section stands there twice",
+    configparser.DuplicateOptionError: "a field stands there twice",
+    configparser.MissingSectionHeaderError: "text before the first section",
+}
 # No data file has one of these endings: such a DataFile names another part of this or of another recording.
 NOT_DATA = (
     *(".vhdr", ".vmrk", ".ahdr", ".amrk", ".edf", ".bdf", ".hea", ".set", ".fif", ".npy", ".npz", ".mat"),
@@ -60,14 +60,12 @@ Fields = Mapping[str, str]
 class BrainVisionHeader:
     """What a BrainVision header states, checked.
 
-    ``segment_starts`` are the first samples of stretches without a gap, from the markers "New Segment";
-    ``segment_seconds`` when they began after the first, from the dates of these markers. A stretch without a date
-    follows the one before.
+    ``segment_starts`` are the first samples of stretches without a gap, ``segment_seconds`` when they began: both
+    from the markers "New Segment". A stretch without a date follows the one before.
     """
 
     data_file: Path
     marker_file: Path | None
-    n_channels: int
     rate: float
     binary_format: str
     orientation: str
@@ -92,25 +90,13 @@ def examine(path: Path, root: Path, problems: list[Problem]) -> BrainVisionHeade
     marker_file = _marker_file(common, path, root, problems)
     markers = [] if marker_file is None else read_markers(marker_file, root, data_file, n_samples, problems)
     starts, seconds = _segments_of(markers, n_samples, rate, common, problems)
-    return BrainVisionHeader(
-        data_file=data_file,
-        marker_file=marker_file,
-        n_channels=n_channels,
-        rate=rate,
-        binary_format=binary_format,
-        orientation=orientation,
-        names=names,
-        resolutions=resolutions,
-        units=units,
-        n_samples=n_samples,
-        segment_starts=starts,
-        segment_seconds=seconds,
-    )
+    layout = (rate, binary_format, orientation, names, resolutions, units)
+    return BrainVisionHeader(data_file, marker_file, *layout, n_samples, starts, seconds)
 
 
 def _text_of(path: Path, root: Path, problems: list[Problem]) -> str:
     """All below the first line, decoded as MNE decodes it: by its code page, else UTF-8, else Latin-1."""
-    content = header_bytes(path, root, HEADER_BYTES)
+    content = header_bytes(path, root)
     first, _, content_below = content.partition(b"\n")
     magic = MAGIC.search(first[:200])
     if magic is None:
@@ -119,7 +105,7 @@ def _text_of(path: Path, root: Path, problems: list[Problem]) -> str:
     if magic[3] not in (b"1", b"2"):
         found = f"the header is of version {described(magic[3].decode())}"
         raise Refused("not-supported", f"{found}; 1 and 2 are supported. Export it as version 2.")
-    refuse_no_text(content, HEADER_BYTES)
+    refuse_no_text(content)
     codepage = re.search(r"Codepage=(.+)", content_below.decode("ascii", "ignore"))
     encoding = codepage[1].strip() if codepage else "utf-8"
     unknown = Refused("header-damaged", "Codepage is not one that is known; UTF-8 is needed")
@@ -148,7 +134,8 @@ def _sections_of(text: str) -> Mapping[str, Fields]:
     except configparser.Error as error:
         line = getattr(error, "lineno", None)
         where = f"in line {line + 1} " if isinstance(line, int) else ""
-        found = f"the header cannot be understood {where}({_kind_of(error)})"
+        fault = FAULTS.get(type(error), "a line that is no field")
+        found = f"the header cannot be understood {where}({fault})"
         raise Refused("header-damaged", f"{found}; sections of lines 'Field=value' are needed") from None
     if "Common infos" in sections:  # NeurOne writes it so, and MNE knows
         if "Common Infos" in sections:
@@ -157,30 +144,15 @@ def _sections_of(text: str) -> Mapping[str, Fields]:
     return sections
 
 
-def _kind_of(error: configparser.Error) -> str:
-    """What a parser stumbled over, without the text that it quotes."""
-    kinds: dict[type[configparser.Error], str] = {
-        configparser.DuplicateSectionError: "a section stands there twice",
-        configparser.DuplicateOptionError: "a field stands there twice",
-        configparser.MissingSectionHeaderError: "text before the first section",
-    }
-    return kinds.get(type(error), "a line that is no field")
-
-
 def _common_infos(sections: Mapping[str, Fields]) -> Fields:
     if "Common Infos" not in sections:
-        raise Refused(
-            "header-damaged", "the header has no section [Common Infos]; it is cut off or no header"
-        )
+        raise Refused("header-damaged", "there is no section [Common Infos]; it is cut off or no header")
     common = sections["Common Infos"]
-    data_type = common.get("datatype", "").strip()
-    if data_type.upper() not in ("", "TIMEDOMAIN"):
+    if common.get("datatype", "").strip().upper() not in ("", "TIMEDOMAIN"):
         raise Refused("not-supported", "DataType is not TIMEDOMAIN, which is needed. Export it so.")
     compressed = [name for name in common if "compress" in name]
     if any(common[name].strip().upper() not in ("", "0", "NO", "FALSE", "NONE") for name in compressed):
-        raise Refused(
-            "not-supported", "the header says that the data is compressed. Export it as plain binary."
-        )
+        raise Refused("not-supported", "by the header the data is compressed. Export it as plain binary.")
     return common
 
 
@@ -220,9 +192,7 @@ def _binary_format(common: Fields, binary: Fields) -> str:
         needed = f"one of {', '.join(SAMPLE_TYPES)} is needed"
         raise Refused("not-supported" if is_known else "header-damaged", f"BinaryFormat is {found}; {needed}")
     if binary.get("usebigendianorder", "NO").strip().upper() not in ("", "NO", "0", "FALSE"):
-        raise Refused(
-            "not-supported", "UseBigEndianOrder is set; little-endian is needed. Export it without."
-        )
+        raise Refused("not-supported", "UseBigEndianOrder is set; little-endian is needed. Export it so.")
     for field in OFFSETS:
         if whole(binary.get(field, "0") or "0") != 0:
             found = f"[Binary Infos] has {field} = {described(binary[field])}"
@@ -241,11 +211,8 @@ def _channel_infos(
             raise Refused("header-damaged", "[Channel Infos] has a field that is not Ch1, Ch2 and so on")
         lines[int(match[1])] = value
     if len(lines) != len(infos) or sorted(lines) != list(range(1, n_channels + 1)):
-        raise Refused(
-            "header-damaged",
-            f"NumberOfChannels is {n_channels}, and [Channel Infos] has {len(infos)} lines, which are not Ch1 to "
-            f"Ch{n_channels}, each once; which samples belong to which channel is not certain",
-        )
+        found = f"[Channel Infos] has {len(infos)} lines, which are not Ch1 to Ch{n_channels}, each once"
+        raise Refused("header-damaged", f"{found}; which samples belong to which channel is not certain")
     names, resolutions, units = [], [], []
     for position in range(1, n_channels + 1):
         if "\n" in lines[position]:
@@ -266,7 +233,7 @@ def _channel_infos(
 
 
 def _data_file(common: Fields, path: Path, root: Path) -> Path:
-    name = _with_base_name(_needed(common, "DataFile"), path)
+    name = _needed(common, "DataFile").replace("$b", path.stem)  # the header's name without its ending
     found_file = follow(name, path.parent, root, "DataFile")
     with open_confined(found_file, root) as file:
         is_text = re.match(rb"(\xef\xbb\xbf)?Brain ?Vision", file.read(32)) is not None
@@ -274,11 +241,6 @@ def _data_file(common: Fields, path: Path, root: Path) -> Path:
         found = "DataFile names a header, a marker file or a file of another format, not the samples"
         raise Refused("header-damaged", f"{found}. Write the name of the .eeg file into the header.")
     return found_file
-
-
-def _with_base_name(name: str, path: Path) -> str:
-    """The format's ``$b`` stands for the name of the header without its ending."""
-    return name.replace("$b", path.stem)
 
 
 def _n_samples(
@@ -295,41 +257,32 @@ def _n_samples(
         found = f"the data file has {size:,} bytes"
         raise Refused("no-data", f"{found}, and one sample of all channels {frame_bytes:,}")
     if orientation == "VECTORIZED" and (n_samples != declared if declared_text else rest):
-        raise Refused(
-            "data-missing",
-            f"the data file has {size:,} bytes, {n_samples:,} samples a channel and {rest} more, and DataPoints is "
-            f"{declared_text or 'not given'}; one channel is stored after the other, so none is where it should be",
-        )
+        found = f"the data file has {size:,} bytes, {n_samples:,} samples a channel and {rest} more"
+        needed = f"DataPoints is {declared_text or 'not given'}; one channel is stored after the other"
+        raise Refused("data-missing", f"{found}, and {needed}, so none is where it should be")
     if orientation == "VECTORIZED" and not declared_text:
-        # A file that was cut still divides by the number of channels as often as not, and every channel but the
-        # first would begin within the one before.
-        raise Refused(
-            "not-supported",
-            "DataOrientation is VECTORIZED and the header has no DataPoints, so where each channel begins is not "
-            f"certain. If all is there, write DataPoints={n_samples} into [Common Infos]; or export it again.",
-        )
-    problems += _length_problems(declared, n_samples, rest, frame_bytes, orientation)
-    return n_samples
-
-
-def _length_problems(
-    declared: int | None, n_samples: int, rest: int, frame_bytes: int, orientation: str
-) -> Iterator[Problem]:
+        # a file that was cut may still divide by the number of channels, and the second begin within the first
+        found = "DataOrientation is VECTORIZED without DataPoints; where channels begin is not certain"
+        to_do = f"If all is there, write DataPoints={n_samples} into [Common Infos]; or export it again."
+        raise Refused("not-supported", f"{found}. {to_do}")
     message = f"DataPoints is {declared or 0:,}, and the data file has {n_samples:,} samples a channel"
     if declared and declared > n_samples:
-        yield problem("data-truncated", f"{message}; these are read")
+        problems.append(problem("data-truncated", f"{message}; these are read"))
     elif rest and orientation == "MULTIPLEXED":
         end = f"the data file ends {rest} bytes after its last whole frame, and a frame has {frame_bytes}"
-        yield problem("data-truncated", f"{end}; what is whole is read")
+        problems.append(problem("data-truncated", f"{end}; what is whole is read"))
     elif rest:
-        yield Problem("data-longer", f"the data file has {rest} bytes too many, which are not read.")
+        end = f"the data file has {rest} bytes too many, which are not read."
+        problems.append(Problem("data-longer", end))
     if declared is not None and declared < n_samples:
-        yield Problem("header-inconsistent", f"{message}; the file counts. Check which one is right.")
+        message = f"{message}; the file counts. Check which one is right."
+        problems.append(Problem("header-inconsistent", message))
+    return n_samples
 
 
 def _marker_file(common: Fields, path: Path, root: Path, problems: list[Problem]) -> Path | None:
     """The one that the header names, or else the one beside it."""
-    named, beside = _with_base_name(common.get("markerfile", ""), path), f"{path.stem}.vmrk"
+    named, beside = common.get("markerfile", "").replace("$b", path.stem), f"{path.stem}.vmrk"
     for name in filter(None, dict.fromkeys((named, beside))):
         try:
             found = follow(name, path.parent, root, "MarkerFile")
@@ -357,52 +310,41 @@ def _segments_of(
         if marker.begins_segment and 1 <= marker.position <= n_samples
     }
     every = _samples_in_a_segment(common, n_samples, problems, is_marked=len(dates) > 1)
-    if every:
-        refuse_many_segments(-(-n_samples // every))
-    for start in range(0, n_samples, every or n_samples):
+    refuse_many_segments(-(-n_samples // every))
+    for start in range(0, n_samples, every):
         dates.setdefault(start, None)
     starts = tuple(sorted(dates))
     refuse_many_segments(len(starts))
     seconds, n_unknown, n_early = _times_of(starts, dates, rate)
     if len(starts) > 1:
-        message = (
-            f"the recording was interrupted {len(starts) - 1} times; each stretch in between is a segment"
-        )
+        message = f"the recording was interrupted {len(starts) - 1} times; each stretch is a segment."
         if n_unknown:
-            message += (
-                f". When {n_unknown} of them began is not known; they are taken to follow the one before"
-            )
-        problems.append(Problem("gaps", f"{message}."))
+            message += f" When {n_unknown} of them began is not known; they follow the one before."
+        problems.append(Problem("gaps", message))
     if n_early:
         message = f"by the dates of their markers {n_early} segments begin before the one before is over"
         problems.append(Problem("header-inconsistent", f"{message}; these dates are not used."))
     return starts, seconds
 
 
-def _samples_in_a_segment(
-    common: Fields, n_samples: int, problems: list[Problem], *, is_marked: bool
-) -> int | None:
-    """Samples in each epoch of a recording that was cut into epochs; None for one that was not."""
+def _samples_in_a_segment(common: Fields, n_samples: int, problems: list[Problem], *, is_marked: bool) -> int:
+    """Samples in each epoch of a recording that was cut into epochs; all of one that was not."""
     kind, text = (common.get(field, "").strip() for field in ("segmentationtype", "segmentdatapoints"))
     every = whole(text)
     if kind.upper() not in ("", *SEGMENTATIONS) or (text and every is None):
-        found = (
-            f"SegmentationType is none of {', '.join(SEGMENTATIONS)}, or SegmentDataPoints is no whole number"
-        )
-        raise Refused("header-damaged", f"{found} ({described(text)}); where epochs begin is not certain")
+        found = f"SegmentationType is not known, or SegmentDataPoints is no whole number ({described(text)})"
+        raise Refused("header-damaged", f"{found}; where epochs begin is not certain")
     is_cut = kind.upper() not in ("", "NOTSEGMENTED")
     if not is_cut and every and every != n_samples:
         message = f"SegmentDataPoints is {every:,}, and SegmentationType does not say that there are segments"
         problems.append(Problem("header-inconsistent", f"{message}; the recording is read in one piece."))
     if is_cut and not every and not is_marked:
-        found = (
-            "SegmentationType says that there are segments, and neither SegmentDataPoints nor markers where"
-        )
+        found = "SegmentationType states segments, and neither SegmentDataPoints nor markers say where"
         raise Refused("header-damaged", f"{found}. Add SegmentDataPoints to the header, or export it again.")
     if is_cut and every and n_samples % every:
         found = f"segments have {every:,} samples, and the last one {n_samples % every:,}"
         problems.append(problem("data-truncated", f"{found}; it is read as it is"))
-    return every if is_cut and every else None
+    return every if is_cut and every else n_samples
 
 
 def _times_of(

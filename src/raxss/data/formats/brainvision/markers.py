@@ -25,9 +25,7 @@ MAGIC = re.compile(r"Brain ?Vision( Core| V-Amp)? Data( Exchange)? Marker File,?
 LINE_ENDS = re.compile(r"\r\n|\r|\n")
 SECTION = re.compile(r"\[(.*)\]")
 MARKER = re.compile(r"Mk(\d{1,9})=(.*)", re.IGNORECASE | re.ASCII)
-TO_DO = (
-    "Copy or export it again; without a .vmrk file it is read, and a warning says that gaps are not known."
-)
+TO_DO = "Copy or export it again; without a .vmrk file it is read, with a warning that gaps are not known."
 
 
 @dataclass(frozen=True)
@@ -64,19 +62,24 @@ def read_markers(
             if field.strip().casefold() == "datafile":
                 names.append(value.strip())
         elif section == "marker infos":
-            number, fields = _fields_of(place, line)
+            found = MARKER.fullmatch(line)
+            if found is None:
+                raise _damaged(f"line {place} of the marker file is not a marker (Mk1=..., Mk2=...)")
+            numbers.append(int(found[1]))
+            fields = found[2].strip().split(",")  # type, description, position, size, channel, date
             marker, is_date_bad = _marker_of(place, fields)
-            numbers.append(number)
             markers.append(marker)
             n_bad_dates += is_date_bad
-            n_dated_others += (
-                not marker.begins_segment and len(fields) > 5 and _date_of(fields[5]) is not None
-            )
+            n_dated_others += not marker.begins_segment and _date_of("".join(fields[5:6])) is not None
     if sections.count("marker infos") != 1:
         count = f"{sections.count('marker infos')} sections [Marker Infos]"
         raise _damaged(f"the marker file has {count}; 1 is needed, so it is cut off or damaged")
     problems += _problems_of_markers(numbers, n_dated_others, n_bad_dates, ends=text.endswith(("\n", "\r")))
-    problems += _problems_of_name(names, marker_file, data_file)
+    named = {PureWindowsPath(name.replace("$b", marker_file.stem)).name.casefold() for name in names if name}
+    if named and named != {data_file.name.casefold()}:
+        message = "the marker file names another data file than the header (not shown here), and is used"
+        to_do = "If files were only renamed, correct DataFile in it."
+        problems.append(Problem("markers-doubtful", f"{message}. {to_do}"))
     if n_outside := sum(not 1 <= marker.position <= n_samples for marker in markers):
         outside = f"{n_outside} of {len(markers)} markers lie outside of the {n_samples:,} samples"
         problems.append(Problem("events-outside", f"{outside}; they are not used."))
@@ -98,14 +101,6 @@ def _text_of(marker_file: Path, root: Path) -> str:
 
 def _damaged(what: str) -> Refused:
     return Refused("sidecar-damaged", f"{what}. {TO_DO}")
-
-
-def _fields_of(place: int, line: str) -> tuple[int, list[str]]:
-    """Number and fields of a line of [Marker Infos]: type, description, position, size, channel, date."""
-    found = MARKER.fullmatch(line)
-    if found is None:
-        raise _damaged(f"line {place} of the marker file is not a marker (Mk1=..., Mk2=...)")
-    return int(found[1]), found[2].strip().split(",")
 
 
 def _marker_of(place: int, fields: Sequence[str]) -> tuple[Marker, bool]:
@@ -133,27 +128,15 @@ def _problems_of_markers(
     numbers: Sequence[int], n_dated_others: int, n_bad_dates: int, *, ends: bool
 ) -> Iterator[Problem]:
     """Signs that lines were lost or damaged, and pauses with them."""
-    faults = []
-    if not numbers:
-        faults.append("it has no marker at all")
-    elif list(numbers) != list(range(1, len(numbers) + 1)):
-        faults.append(f"its {len(numbers)} markers are not numbered in order, each once")
-    if not ends:
-        faults.append("its last line does not end")
-    if n_bad_dates:
-        faults.append(f"{n_bad_dates} markers of new segments have a date that cannot be understood")
-    if n_dated_others:
-        faults.append(f"{n_dated_others} markers of other types have a date, as only new segments do")
-    if faults:
+    signs = {
+        "it has no marker at all": not numbers,
+        f"its {len(numbers)} markers are not numbered in order, each once": (
+            list(numbers) != list(range(1, len(numbers) + 1))
+        ),
+        "its last line does not end": not ends,
+        f"{n_bad_dates} markers of new segments have a date that cannot be understood": n_bad_dates,
+        f"{n_dated_others} markers of other types have a date, as only new segments do": n_dated_others,
+    }
+    if faults := [fault for fault, is_so in signs.items() if is_so]:
         message = f"the marker file may be incomplete: {'; '.join(faults)}. Gaps may be missing"
         yield Problem("markers-doubtful", f"{message}; compare it with the original.")
-
-
-def _problems_of_name(names: Sequence[str], marker_file: Path, data_file: Path) -> Iterator[Problem]:
-    """Whether the marker file is that of this data file, by the name in it."""
-    named = {PureWindowsPath(name.replace("$b", marker_file.stem)).name.casefold() for name in names if name}
-    if named and named != {data_file.name.casefold()}:
-        message = (
-            "the marker file names another data file than the header (not shown here); its markers are used"
-        )
-        yield Problem("markers-doubtful", f"{message}. If files were only renamed, correct DataFile in it.")

@@ -3,14 +3,13 @@
     .hea -> WfdbHeader: rate, samples, one WfdbSignal a signal line or the names of the segments; problems
 
 The package wfdb matches the beginning of each line and passes over the rest, and drops letters that are not ASCII
-(so ``µV`` is read as ``V``). So every line is read here first, whole and strictly.
-Next: checking.py compares the header with the data files.
+(so ``µV`` is read as ``V``). So every line is read here first, whole. Next: checking.py compares it with the data.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -28,7 +27,6 @@ from raxss.data.formats.fields import (
 )
 from raxss.data.problems import Problem
 
-HEADER_BYTES = 2**20
 MOST_SIGNALS = 512
 COMPRESSED = ("508", "516", "524")
 RECORD_NAME = re.compile(r"([-\w]+)(?:/(\d{1,6}))?", re.ASCII)
@@ -83,10 +81,9 @@ def parse_header(path: Path, root: Path, problems: list[Problem]) -> WfdbHeader:
     if name != path.stem:
         message = "the header calls its record by another name than the file has (not shown here)"
         problems.append(Problem("header-inconsistent", f"{message}; the file's counts."))
-    n_described, kind = len(lines) - 1, "signals" if n_segments is None else "segments"
-    declared = n_signals if n_segments is None else n_segments
-    if n_described != declared:
-        found = f"the header declares {declared:,} {kind} and describes {n_described:,}"
+    kind, declared = ("signals", n_signals) if n_segments is None else ("segments", n_segments)
+    if len(lines) - 1 != declared:
+        found = f"the header declares {declared:,} {kind} and describes {len(lines) - 1:,}"
         raise Refused("header-damaged", f"{found}; one line for each is needed")
     if n_segments is None:
         signals = tuple(map(_signal_line, range(1, declared + 1), lines[1:]))
@@ -97,8 +94,8 @@ def parse_header(path: Path, root: Path, problems: list[Problem]) -> WfdbHeader:
 
 def _lines_of(path: Path, root: Path, problems: list[Problem]) -> list[str]:
     """Lines as the package wfdb sees them; comments, in which patients are described, are left out."""
-    content = header_bytes(path, root, HEADER_BYTES)
-    refuse_no_text(content, HEADER_BYTES)
+    content = header_bytes(path, root)
+    refuse_no_text(content)
     for line in content.splitlines():
         if line.isascii() or line.strip().startswith(b"#"):
             continue
@@ -142,28 +139,18 @@ def _record_line(line: str) -> tuple[str, int | None, int, float, int | None]:
         found = f"the record has {described(tokens[3])} as its number of samples"
         raise Refused("header-damaged", f"{found}; a whole number is needed")
     if n_samples == 0:
-        found = (
-            "the header declares 0 samples, that is a length that is not known, of which wfdb would read none"
-        )
+        found = "the header declares 0 samples, a length that is not known, of which wfdb would read none"
         raise Refused("not-supported", f"{found}. Write the number of samples, or leave it out.")
-    if not _is_time(tokens[4:]):  # never quoted
-        raise Refused(
-            "header-damaged", "the time or date in the first line cannot be understood. Remove them."
-        )
-    return name[1], int(name[2]) if name[2] else None, n_signals, rate, n_samples
-
-
-def _is_time(tokens: Sequence[str]) -> bool:
-    """Whether a base time, and a base date after it, are what wfdb can read."""
     try:
-        if tokens:
-            form = ("%S", "%M:%S", "%H:%M:%S")[tokens[0].count(":")] + (".%f" if "." in tokens[0] else "")
-            datetime.strptime(tokens[0], form)
-        if len(tokens) > 1:
-            datetime.strptime(tokens[1], "%d/%m/%Y")
-    except (ValueError, IndexError):
-        return False
-    return True
+        for time in tokens[4:5]:
+            form = ("%S", "%M:%S", "%H:%M:%S")[time.count(":")] + (".%f" if "." in time else "")
+            datetime.strptime(time, form)
+        for date in tokens[5:]:
+            datetime.strptime(date, "%d/%m/%Y")
+    except (ValueError, IndexError):  # never quoted
+        found = "the time or date in the first line cannot be understood"
+        raise Refused("header-damaged", f"{found}. Remove them.") from None
+    return name[1], int(name[2]) if name[2] else None, n_signals, rate, n_samples
 
 
 def _signal_line(position: int, line: str) -> WfdbSignal:
@@ -174,9 +161,7 @@ def _signal_line(position: int, line: str) -> WfdbSignal:
     if stored[1] not in SAMPLE_BYTES and stored[1] not in COMPRESSED:
         raise Refused("not-supported", f"signal {position} is stored in the unknown format {stored[1]}")
     if stored[1] == "8":
-        found = (
-            f"signal {position} is stored in format 8, as differences, of which no part can be read by itself"
-        )
+        found = f"signal {position} is stored in format 8, of which no part can be read by itself"
         raise Refused("not-supported", f"{found}. Convert the record to format 16.")
     gain, unit = _gain(position, tokens[2]) if len(tokens) > 2 else (0.0, "")
     per_frame = int(stored[2] or 1)
@@ -205,9 +190,8 @@ def _gain(position: int, token: str) -> tuple[float, str]:
     matched = GAIN.fullmatch(token)
     if matched is None:
         code = "bad-range" if token[:1].isalpha() else "header-damaged"
-        raise Refused(
-            code, f"signal {position} has {described(token)} as gain and unit; 200(0)/mV or so is needed"
-        )
+        found = f"signal {position} has {described(token)} as gain and unit"
+        raise Refused(code, f"{found}; 200(0)/mV or so is needed")
     gain = number(matched[1])
     if gain is None or (gain and not 1e-15 <= abs(gain) <= 1e15):
         found = f"signal {position} has a gain of {described(matched[1])}"
