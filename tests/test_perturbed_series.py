@@ -18,7 +18,8 @@ from raxss.benchmark.table import Work, opened
 from raxss.explain.faithfulness import perturbed_series as many_copies
 from raxss.explain.faithfulness.counterfactual import without_needless
 from raxss.explain.faithfulness.deletion import Stretches
-from raxss.explain.faithfulness.model_adapter import digest_of, integrated_gradients
+from raxss.explain.faithfulness.gradients import integrated_gradients
+from raxss.explain.faithfulness.model_adapter import digest_of
 from raxss.explain.faithfulness.perturbed_series import distinct_windows, probabilities_of_copies
 from raxss.method.retrieval.blocked import nearest_by_blocks
 from raxss.method.retrieval.on_torch import nearest_by_one_product, nearest_of_each

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 import naive_networks as naive
 from network_claims import build, seeded_on_one_thread
-from raxss.errors import EmptyDataError
+from raxss.errors import BackboneError, EmptyDataError
 from raxss.method.backbones.mamba import CHUNK, FASTEST, SLOWEST, Mamba, MambaBlock, selective_scan
 from raxss.method.backbones.recurrent import PatchTokens, _states
 from raxss.method.window_scorer import exact_arithmetic
@@ -171,6 +171,13 @@ def test_cpu_and_gpu_agree_and_a_forward_pass_never_waits(name):
 def test_empty_series_and_lengths_beyond_the_batch_are_refused(name, length, n_samples, message):
     with pytest.raises(EmptyDataError, match=message):
         build(name)(torch.zeros(2, 1, length), None if n_samples is None else torch.tensor(n_samples))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("shape", [(4, 3, 80), (4, 1, 80), (2, 80)])
+def test_other_shapes_are_refused_with_what_is_needed(name, shape):
+    with pytest.raises(BackboneError, match=r"\(batch, 2, length\) is needed"):
+        build(name, n_variates=2)(torch.zeros(shape))
 
 
 # Mamba

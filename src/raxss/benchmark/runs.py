@@ -169,7 +169,8 @@ def done(run: Run) -> Any:
     if not is_kept(run.place):
         return None
     try:
-        result: Any = read_run(run.place, RunResult if run.probe is None else EvaluatedRun)
+        kind: Any = RunResult if run.probe is None else EvaluatedRun
+        result = read_run(run.place, kind)
     except DataError as error:
         logger.warning("%s It is computed again.", error)
         return None

@@ -163,7 +163,8 @@ class Analysis:
         found, facts = [run for _, run in kept], [facts_of(run.place) for run, _ in kept]
         place, results = table.out / self.name, [run.result for run in found]
         warn_of_sources(facts, place)
-        files, rows = [], tidy([])
+        files: list[Path] = []
+        rows = tidy([])
         if found or errors:
             files, rows = self.write(found, facts=facts, errors=errors, out=place, study_name=study.name)
         return Outcome(results, errors, table.n_run, table.n_failed, n_missing, files, rows)

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from raxss.data.series import Series
+from raxss.explain.faithfulness.gradients import gradient_of, integrated_gradients
 from raxss.explain.faithfulness.perturbation import BASELINES
 from raxss.explain.faithfulness.perturbed_series import one_by_one, probabilities_of_copies
 from raxss.explain.faithfulness.timeline import spread
@@ -33,7 +34,6 @@ from raxss.method.windows import windows_of
 
 Floats = NDArray[np.float64]
 logger = logging.getLogger("raxss")
-GRADIENT_STEPS = 16
 COPIES_BYTES = 2**28  # of perturbed copies that are held at once
 SAMPLES_A_GRADIENT = {"cpu": 2**17, "cuda": 2**21}  # of the windows in one pass; a gradient keeps every layer
 
@@ -352,46 +352,3 @@ def scrambled(network: nn.Module, names: Iterable[str], *, seed: int) -> nn.Modu
                 order = torch.randperm(len(values), generator=generator).to(values.device)
                 parameter.copy_(values[order].view_as(parameter))
     return other
-
-
-def integrated_gradients(
-    gradient: Callable[[Tensor], Tensor],
-    windows: Tensor,
-    baseline: Tensor,
-    *,
-    n_steps: int = GRADIENT_STEPS,
-    at_once: int = 1,
-) -> Tensor:
-    """(x - x') · mean over the path of the gradient; the sum is f(x) - f(x') up to the steps' error.
-
-    Sundararajan et al. (2017), by the middle of equal steps along the straight line (captum's "riemann_middle").
-    The path starts at the baseline of deletion: from zeros it would be silent in networks that normalise
-    each window, because those do not see its scale.
-
-    ``gradient``: windows -> gradient of f there, of the same shape. ``at_once``: steps of one pass, ``(at_once * n,
-    n_variates, length)``, for which f must be a sum over windows.
-    """
-    way = windows - baseline
-    total = torch.zeros_like(windows)
-    for first in range(0, n_steps, at_once):
-        steps = range(first, min(first + at_once, n_steps))
-        points = torch.cat([baseline + (step + 0.5) / n_steps * way for step in steps])
-        total += gradient(points).view(len(steps), *windows.shape).sum(dim=0)
-    return way * total / n_steps
-
-
-def gradient_of(value: Callable[[Tensor], Tensor], windows: Tensor, network: nn.Module) -> Tensor | None:
-    """Gradient of a sum over windows, ``(n, n_variates, length)``; None where no gradient reaches the samples."""
-    # cuDNN computes no gradients of recurrent layers outside of training.
-    recurrent = any(isinstance(module, nn.RNNBase) for module in network.modules())
-    enabled = torch.backends.cudnn.enabled and not recurrent
-    with (
-        torch.enable_grad(),
-        torch.backends.cudnn.flags(enabled=enabled, benchmark=False, deterministic=True, allow_tf32=False),
-    ):
-        leaf = windows.detach().clone().requires_grad_(True)
-        total = value(leaf)
-        if not total.requires_grad:
-            return None
-        (found,) = torch.autograd.grad(total, leaf, allow_unused=True)
-    return found

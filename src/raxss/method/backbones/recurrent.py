@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from raxss.errors import EmptyDataError
+from raxss.errors import BackboneError, EmptyDataError
 from raxss.method.backbones.protocol import FeatureNetwork, register_backbone
 from raxss.method.backbones.revin import RevIN
 from raxss.method.backbones.sizes import check_at_least_1, check_at_most
@@ -40,6 +40,7 @@ class PatchTokens(nn.Module):
         sizes = {"d_model": d_model, "patch_length": patch_length, "patch_stride": patch_stride}
         check_at_least_1(n_variates=n_variates, **sizes)
         check_at_most(**sizes)
+        self.n_variates = n_variates
         self.patch_length = patch_length
         self.patch_stride = patch_stride
         self.revin = RevIN(n_variates) if revin else None
@@ -83,8 +84,12 @@ class PatchTokens(nn.Module):
         return torch.where(real, scaled * self.revin.gain + self.revin.offset, 0.0)
 
     def _check(self, windows: Tensor, n_samples: Tensor | None) -> None:
-        """Refuse empty series and wrong lengths; lengths on a GPU stay there unchecked."""
+        """Refuse wrong shapes and lengths; lengths on a GPU stay there unchecked."""
         length = windows.shape[-1]
+        if windows.ndim != 3 or windows.shape[1] != self.n_variates:
+            raise BackboneError(
+                f"windows have shape {tuple(windows.shape)}; (batch, {self.n_variates}, length) is needed."
+            )
         if length == 0:
             raise EmptyDataError(
                 f"windows have shape {tuple(windows.shape)}, a length of 0; at least 1 sample is needed. Leave "
