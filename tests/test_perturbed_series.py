@@ -219,7 +219,7 @@ def test_a_study_probes_the_same_fold_fitted_with_another_seed(tmp_path):
 
 def test_another_seed_changes_weights_but_neither_split_nor_cell(tmp_path):
     study = Study.from_toml(STUDY)
-    with opened(study, tmp_path, Work(device="cpu"), None) as table:
+    with opened(study, tmp_path, work=Work(device="cpu")) as table:
         view, system = table.rows(["small"])[0]
         cell, next_cell = (plan_run(study, view, system, seed, tmp_path) for seed in (1, 2))
         other = with_seed(cell, another_seed(study, 1))
