@@ -1,4 +1,4 @@
-"""``raxss audit-split DATA --split split.json [--model MODEL] [--json]``"""
+"""``raxss audit-split DATA --split split.json [--model MODEL] [--json]``: test a split for leakage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``raxss check PATH... [--json]``"""
+"""``raxss check PATH... [--json]``: inspect recordings before they are decoded."""
 
 from __future__ import annotations
 

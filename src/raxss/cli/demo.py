@@ -1,4 +1,4 @@
-"""``raxss demo --out DIR``"""
+"""``raxss demo --out DIR``: train, evaluate and explain on the embedded sample."""
 
 from __future__ import annotations
 

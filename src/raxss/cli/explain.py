@@ -1,4 +1,7 @@
-"""``raxss explain MODEL INPUT... --out FOLDER``, or ``--out REPORT.html``, or ``--bids-derivatives ROOT``"""
+"""Command ``raxss explain``: reports and evidence of recordings, as files or BIDS derivatives.
+
+    raxss explain MODEL INPUT... --out FOLDER, or --out REPORT.html, or --bids-derivatives ROOT
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``raxss faithfulness MODEL DATA... --out DIR``, or ``raxss faithfulness STUDY.toml --out DIR``"""
+"""Command ``raxss faithfulness``: test the explanations of a model, or of the systems of a study.
+
+    raxss faithfulness MODEL DATA... --out DIR, or raxss faithfulness STUDY.toml --out DIR
+"""
 
 from __future__ import annotations
 

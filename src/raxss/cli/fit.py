@@ -1,4 +1,4 @@
-"""``raxss fit sample --preset recommended --out MODEL``"""
+"""``raxss fit sample --preset recommended --out MODEL``: train a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``raxss predict MODEL INPUT... --out FILE.csv``"""
+"""``raxss predict MODEL INPUT... --out FILE.csv``: score recordings."""
 
 from __future__ import annotations
 

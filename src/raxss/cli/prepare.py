@@ -1,4 +1,7 @@
-"""``raxss prepare bonn --classes F,N --out FOLDER``"""
+"""Command ``raxss prepare``: recordings to a folder of labelled, preprocessed series.
+
+    raxss prepare bonn --classes F,N --out FOLDER
+"""
 
 from __future__ import annotations
 

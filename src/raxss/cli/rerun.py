@@ -1,4 +1,4 @@
-"""``raxss rerun DIR SYSTEM SEED``"""
+"""``raxss rerun DIR SYSTEM SEED``: fit a run of a study again and compare it with the committed result."""
 
 from __future__ import annotations
 

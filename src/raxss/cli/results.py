@@ -1,4 +1,4 @@
-"""``raxss results DIR``"""
+"""``raxss results DIR``: overview page of all studies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``raxss split DATA --by patient --seed 69421 --out split.json``"""
+"""Command ``raxss split``: training, validation and test sets without shared groups.
+
+    raxss split DATA --by patient --seed 69421 --out split.json
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``raxss verify REPORT MODEL RECORDING``"""
+"""``raxss verify REPORT MODEL RECORDING``: compare a report with a new computation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Randomised neighbours and networks: how far scores and evidence move.
+"""Retrieval randomisation and parameter randomisation: how far scores and evidence move.
 
     shuffled      each window gets the list, and so the support, of another window of its series
     other series  the most similar windows of other series in place of those of its own
