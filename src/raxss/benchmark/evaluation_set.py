@@ -1,4 +1,4 @@
-"""Evaluation sets: the prepared series of a study, and their splits into training, validation and test.
+"""Evaluation sets: the prepared series of a study, and their folds or splits into training, validation and test.
 
     Study, folder -> prepared data -> View: one block of rows of the table, with a Split for each seed
 

@@ -67,7 +67,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: bool = typer.Option(
-        False, "--version", callback=_print_version, is_eager=True, help="Show the version and stop."
+        False, "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
     ),
 ) -> None:
     pass

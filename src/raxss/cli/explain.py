@@ -40,12 +40,12 @@ class OutputFormat(StrEnum):
 
 
 @described(
-    out="Folder to write, with one folder a recording in it; or a name that ends in .html, for the report of one "
-    "recording alone.",
+    out="Output folder, with one subfolder per recording; or a file name ending in .html, for only the report of one "
+    "recording.",
     top=typer.Option(min=0, help="Number of windows whose neighbour lists are kept; 0 keeps all."),
     formats=typer.Option("--format", help="Output format; may be given more than once. Default: all."),
     positive="Class by whose probability channels are ranked. Default: the class with the fewest training series. "
-    "The page of a report can rank by any.",
+    "The report page can rank by any class.",
     one_table="Write all series into one windows.parquet, neighbors.parquet and summary.parquet, with a column "
     "'series': for recordings of many channels.",
     bids_derivatives="Write channels.tsv (probability, rank), events.tsv (strongest windows) and their sidecars "

@@ -124,7 +124,7 @@ def analyse_study(
 ) -> None:
     """Fit the systems of a study and probe them; options other than the defaults go before those of the study."""
     from raxss.benchmark.analyses.faithfulness import seed_of
-    from raxss.benchmark.analyses.probing import run_analysis
+    from raxss.benchmark.analyses.by_name import run_analysis
     from raxss.benchmark.study import Study
     from raxss.benchmark.table import Work
     from raxss.explain.faithfulness.running import PROBES

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @described(
     out="Model folder to write.",
-    signal="Signal type: eeg, ecg or motion. Adds settings of recommended for such signals.",
+    signal="Signal type: eeg, ecg or motion. Adds the settings of the preset recommended for this type of signal.",
     config="TOML file with settings that override the preset.",
     window_length="Window length in samples.",
     stride="Step between windows in samples.",
     calibration="Calibration method: none, isotonic, temperature or venn-abers.",
-    calibration_level="window: posteriors are calibrated before they are added up; series: their sum is, and "
-    "evidence shows both numbers.",
+    calibration_level="window: calibrate window posteriors before aggregation; series: calibrate the aggregated "
+    "score (evidence shows both numbers).",
     conformal_alpha="Miscoverage rate of prediction sets; 0: no sets.",
     split="Split file written by raxss split: trains on its training set, stops early on its validation set.",
     resume="Resume from the checkpoint of an interrupted run.",

@@ -75,7 +75,7 @@ def work_of(name: str) -> tuple[Callable[..., Outcome], Callable[..., list[tuple
 
         return run_table, list_table, "README.md", "results.csv"
     from raxss.benchmark.analyses.analysis import ANALYSES, Analysis
-    from raxss.benchmark.analyses.probing import list_analysis, run_analysis  # imports all that are built in
+    from raxss.benchmark.analyses.by_name import list_analysis, run_analysis  # imports all that are built in
 
     page, figures = ANALYSES.get(name, Analysis).outputs  # one of an extension has the default outputs
     return (
@@ -135,7 +135,7 @@ class ListsAnalyses(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Help, then the registry."""
-        import raxss.benchmark.analyses.probing  # noqa: F401
+        import raxss.benchmark.analyses.by_name  # noqa: F401
         from raxss.benchmark.analyses.analysis import ANALYSES
 
         named = [f"{name}: {kind.title}" for name, kind in sorted(ANALYSES.items())]

@@ -122,7 +122,7 @@ def validation_split(
     missing = set(np.unique(labels).tolist()) - set(np.unique(labels[train]).tolist())
     if len(validation) == 0 or missing:
         logger.warning(
-            "no validation part could be set aside (%d series in %s groups); the last epoch is kept",
+            "could not set aside a validation set (%d series in %s groups); the last epoch is used",
             len(labels),
             "no" if groups is None else len(np.unique(groups)),
         )
@@ -175,7 +175,7 @@ def warn_if_not_learned(
     steps = n_epochs * steps_an_epoch(plan, len(pool))
     warnings.warn(
         f"the model does not fit the {pool.n_series} series that it was trained on: its balanced accuracy on them "
-        f"is {reached:.2f} (chance is {chance:.2f}, needed is {needed:.2f} at least), so its scores say little. It "
+        f"is {reached:.2f} (chance is {chance:.2f}, at least {needed:.2f} is needed), so its scores are not reliable. It "
         f"took {steps} steps of {min(plan.batch_size, len(pool))} windows. Likely causes: too few steps (leave "
         "batch_size and max_epochs at 'auto', or raise max_epochs), windows that do not show the class (try "
         "another window_length or scaling), or labels that do not belong to these series.",

@@ -34,6 +34,11 @@ def as_series(X: Any, *, estimator: BaseEstimator, reset: bool) -> list[Series]:
         )
     if isinstance(X, SeriesCollection):
         return list(X)
+    if isinstance(X, np.ndarray) and X.ndim > 3:
+        raise DataError(
+            f"X has {X.ndim} dimensions. Give a list of series, a 2-D array (n_series, n_samples) or a 3-D array "
+            "(n_series, n_variates, n_samples)."
+        )
     if isinstance(X, np.ndarray) and (X.ndim == 3 or (X.ndim == 1 and X.dtype == object)):
         X = list(X)
     if isinstance(X, list | tuple) and _is_ragged(X):
@@ -56,7 +61,7 @@ def as_labels(y: ArrayLike | None, series: list[Series]) -> NDArray[Any]:
     labels: NDArray[Any] = column_or_1d(y, warn=True)
     if len(labels) != len(series):
         raise LabelError(
-            f"{len(labels)} labels were given for {len(series)} series; one label a series is needed, in the "
+            f"{len(labels)} labels were given for {len(series)} series; one label per series is needed, in the "
             "same order."
         )
     if labels.dtype.kind == "f":

@@ -133,13 +133,13 @@ class OODDetector:
         """How a series differs from the training data; ``support`` is its mean, where known."""
         notes = []
         for beyond, how, usual in (
-            (series.n_samples < self.shortest / TIMES, "shorter", f"{self.shortest:,} at least"),
-            (series.n_samples > self.longest * TIMES, "longer", f"up to {self.longest:,}"),
+            (series.n_samples < self.shortest / TIMES, "shorter", f"at least {self.shortest:,}"),
+            (series.n_samples > self.longest * TIMES, "longer", f"at most {self.longest:,}"),
         ):
             if beyond:
                 notes.append(
                     f"the recording is {how} than any that the model has learned from: {series.n_samples:,} "
-                    f"samples, {usual} there."
+                    f"samples, {usual} in training."
                 )
         if self.spectrum is not None:
             notes += _about_spectrum(self.spectrum, series)
@@ -204,7 +204,7 @@ def _about_spectrum(usual: RobustDistribution, series: Series) -> list[str]:
     share, usual_low, usual_high = (_percent(np.exp(item[most])) for item in (logs, usual.low, usual.high))
     unit = "Hz" if series.rate != 1.0 else "cycles a sample"
     return [
-        f"its spectrum is unlike those that the model has learned from: most of all, {share} of its power lies "
+        f"its spectrum differs from those of the training series, most strongly in one band: {share} of its power lies "
         f"between {low:.3g} and {high:.3g} {unit}, usually {usual_low} to {usual_high} "
         f"({distance / usual.limit:.2g} times as far from the middle as is usual)."
     ]
@@ -215,7 +215,7 @@ def _about_support(usual: RobustDistribution, support: float) -> list[str]:
         return []
     how = "less" if support < usual.middle[0] else "more"
     return [
-        f"its windows are {how} alike than in the series that the model was made with: a mean support of "
+        f"its windows are {how} similar to each other than in the training series: a mean support of "
         f"{support:.3f}, usually {usual.low[0]:.3f} to {usual.high[0]:.3f}."
     ]
 

@@ -314,7 +314,7 @@ def check_series(series: Sequence[Series], *, n_variates: int | None = None) -> 
         if item.n_variates != expected:
             raise VariateMismatchError(
                 f"series {item.name!r} has {item.n_variates} variates, but {reference} {expected}. "
-                f"All series need the same; select {expected} channels of each."
+                f"All series need the same number; pass series with {expected} variate(s)."
             )
         _check_signal(item)
 

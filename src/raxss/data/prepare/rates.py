@@ -41,8 +41,8 @@ def check_rates_of_model(series: Sequence[Series], rates: Sequence[float]) -> No
             after = f" (both after {item.preparation!r})" if stride > 1 else ""
             raise RateMismatchError(
                 f"series {item.name!r} has a rate of {item.rate:g} Hz, but the model was fitted at "
-                f"{_shown_rates(known)} Hz{after}: its windows would last another time, and its "
-                f"score would mean nothing. Resample the recording to {raw:g} Hz: with --resample, or in Python "
+                f"{_shown_rates(known)} Hz{after}: its windows would have a different duration, and its "
+                f"score would be meaningless. Resample the recording to {raw:g} Hz: with --resample, or in Python "
                 f"with raxss.data.prepare.preprocessing.resampled(series, {raw:g}) before anything else."
             )
 
@@ -54,7 +54,7 @@ def notes_about_rate(series: Series, rates: Sequence[float]) -> list[str]:
     if known and not is_rate_known(series.rate, series.preparation):
         notes.append(
             f"the rate of series {series.name!r} is not known, and the model was fitted at {_shown_rates(known)} "
-            "Hz, so its windows may last another time. Give it: --rate, a column 'rate', or Series(..., rate=...)."
+            "Hz, so its windows may have a different duration. Set the rate: --rate, a column 'rate', or Series(..., rate=...)."
         )
     return notes
 
@@ -66,7 +66,7 @@ def other_rate(series: Series, rates: Sequence[float]) -> list[str]:
         return []
     return [
         f"series {series.name!r} has a rate of {series.rate:g} Hz, but the model was fitted at "
-        f"{_shown_rates(known)} Hz, so its windows last another time. Resample it first."
+        f"{_shown_rates(known)} Hz, so its windows have a different duration. Resample it first."
     ]
 
 

@@ -1,4 +1,4 @@
-"""Weighting strategies: base class, registry, and the two controls that every strategy has.
+"""Weighting strategies: softmax weights (Eq. 2), base class, registry, and the two controls of every strategy.
 
     support (n_windows,), gate (n_windows,) or None -> influence (n_windows,), the logits of Eq. (2)
     influence, temperature                          -> weights (n_windows,), of sum 1

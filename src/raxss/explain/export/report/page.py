@@ -35,8 +35,8 @@ style-src '{style_hash}'; img-src data:; base-uri 'none'; form-action 'none'">
 <style>{style}</style>
 </head>
 <body>
-<noscript>This report draws itself with the script inside this file, which your browser does not run. It loads
-nothing from elsewhere. Research use only. Not for diagnosis.</noscript>
+<noscript>This report needs JavaScript, which is disabled in your browser. The script is contained in this file;
+nothing is loaded from the network. Research use only. Not for diagnosis.</noscript>
 <main id="report"></main>
 {data}</script>
 <script>{script}</script>
@@ -50,6 +50,7 @@ DATA = '<script type="application/json" data-sha256="{digest}" id="report-data">
 EARLIER_SHELLS: dict[str, tuple[str, ...]] = {
     "5686fc1c5191e825a8e6dbd1684f10cebc6144d3f6f420710d4e94bd0f102a18": ("seen_in_training",),
     "93b9f33d3d3becabad4209e98259fc48c00cf92631baa444256f5f45717f458c": (),
+    "156ece67e94c1cec152969103e923f918e4cb2d71915032d89a265eb3ce8596c": (),
 }
 ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}  # so that no text can end the block it lies in
 NOTEBOOK_HEIGHT = 900  # pixels

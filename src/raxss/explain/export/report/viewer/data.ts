@@ -105,7 +105,7 @@ const SEEN: { [state: string]: string } = {
   "training or validation": "in training or validation data",
   "in part": "partly in training data",
   no: "",
-  unknown: "in training data? unknown",
+  unknown: "training data: unknown",
 };
 
 const SHORT: { [state: string]: string } = { "training or validation": "training/val.", "in part": "training, part" };

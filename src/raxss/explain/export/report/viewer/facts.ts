@@ -11,11 +11,11 @@ const NAMES: { [fact: string]: string } = {
   best_epoch: "best epoch",
   scaling: "scaling by the model",
   n_series: "series",
-  n_validation: "of them for validation",
+  n_validation: "of these, for validation",
   n_groups: "groups (patients, pairs)",
-  n_samples: "samples a series, least and most",
+  n_samples: "samples per series (min, max)",
   rates: "sampling rates (Hz)",
-  classes: "series a class",
+  classes: "series per class",
   n_neighbors: "neighbours",
   exclusion: "exclusion (samples)",
   spread: "spread (samples)",
@@ -40,7 +40,7 @@ function text(fact: Fact): string {
 function list(title: string, facts: { [name: string]: Fact } | null, missing: string, skip = new Set<string>()): HTMLElement {
   const made = el("div", {}, el("h3", {}, title));
   if (facts === null) {
-    made.append(el("p", { class: "told" }, missing));
+    made.append(el("p", { class: "caption" }, missing));
     return made;
   }
   const terms = el("dl");
@@ -58,9 +58,9 @@ export function facts(contents: Contents): HTMLElement {
   return el(
     "div",
     { class: "facts" },
-    list("Model", contents.model, "This page was made from evidence alone; the model was not told."),
-    list("Training data", contents.training, "Not told."),
-    list("Retrieval and weights", contents.settings, "Not told.", new Set([...(known ? SHOWN_ONCE : []), ...(bounded ? [] : OF_A_CHANNEL)])),
+    list("Model", contents.model, "This report was made from evidence without the model, so its details are not available."),
+    list("Training data", contents.training, "Not available."),
+    list("Retrieval and weights", contents.settings, "Not available.", new Set([...(known ? SHOWN_ONCE : []), ...(bounded ? [] : OF_A_CHANNEL)])),
   );
 }
 
@@ -71,7 +71,7 @@ export function kept(contents: Contents): string {
   return (
     "Full resolution around evidence, an envelope elsewhere. Kept sample by sample: for each channel its strongest " +
     `window with ${lengthText(channels[0], contents.page_seconds)} around it and that window's neighbours; then, best-ranked channels first, ` +
-    `the other windows listed and their neighbours, as long as there was room (${some} of ${channels.length} channels ` +
+    `the other windows listed and their neighbours, up to the size limit of the report (${some} of ${channels.length} channels ` +
     "have such stretches). Neighbours marked ~ are there as an envelope only. Probability strips are means of the " +
     "windows over each of 2,000 moments of the recording."
   );
@@ -86,14 +86,14 @@ export function reading(contents: Contents): HTMLElement {
       "p",
       {},
       "The recording is cut into windows. A network gives each a probability. Each window is compared with the others " +
-        `of the same channel, by ${space}; the mean similarity of its best neighbours is its support, and support makes ` +
-        "its weight. Weight × probability is what the window adds; all of that adds up to the score, exactly.",
+        `of the same channel, by ${space}; the mean similarity to its nearest neighbours is its support, which determines ` +
+        "its weight. Weight × probability is what the window adds; these contributions add up exactly to the score.",
     ),
     el(
       "p",
       {},
       "A weight says how much the rest of the recording agrees with a window, not that the window is right. Artefacts and " +
-        "line noise repeat, too. Look at the signal, and compare with what equal and inverted weights would have said.",
+        "line noise are repetitive, too. Look at the signal, and compare with the scores under equal and inverted weights.",
     ),
     el("p", {}, "What is kept: ", kept(contents)),
   );

@@ -31,7 +31,7 @@ import "./style.css";
 
 import { Channel, Contents, isTimed, lengthText, ranked, readContents, secondsOf, seenText, timeOf } from "./data";
 import { button, choice, el, percent, probabilityText, significant } from "./dom";
-import { answerOf, doubtOf, faithful, reliability } from "./doubt";
+import { answerOf, uncertaintyOf, faithful, reliability } from "./uncertainty";
 import { facts, reading } from "./facts";
 import { Overlay } from "./overlay";
 import { Overview, heatLegend } from "./overview";
@@ -135,8 +135,8 @@ class Page {
     const header = el(
       "header",
       {},
-      el("div", {}, el("h1", {}, el("bdi", {}, contents.recording)), el("p", { class: "told" }, this.summary())),
-      el("p", { class: contents.channels.some(seenText) ? "seen-all" : "told seen-all" }, contents.seen_in_training),
+      el("div", {}, el("h1", {}, el("bdi", {}, contents.recording)), el("p", { class: "caption" }, this.summary())),
+      el("p", { class: contents.channels.some(seenText) ? "seen-all" : "caption seen-all" }, contents.seen_in_training),
       el("p", { class: "note", attributes: { role: "note" } }, NOTE),
       el(
         "div",
@@ -150,7 +150,7 @@ class Page {
         ...(window.self === window.top ? [button("Print", () => window.print())] : []), // frames of notebooks may not
       ),
     );
-    const scales = el("p", { class: "told" }, "Every channel is drawn to a scale of its own: heights cannot be compared between rows.");
+    const scales = el("p", { class: "caption" }, "Every channel is drawn to a scale of its own: heights cannot be compared between rows.");
     const overview = this.section("all", single ? "The whole recording" : "All channels", this.part("legends"), this.overview.root, ...(single ? [] : [scales]));
     if (!single) {
       const order = choice("Order", [["rank", "by rank"], ["file", "as recorded"]], "rank", (value) => {
@@ -179,27 +179,27 @@ class Page {
         el(
           "div",
           { class: "two" },
-          this.section("list", "Windows that add most", this.part("windows")),
+          this.section("list", "Windows with the largest contributions", this.part("windows")),
           this.section("list", "Neighbours of the chosen window", this.part("neighbors")),
         ),
-        this.section("over", "Window and neighbour, one over the other", this.part("similar"), this.overlay.root),
+        this.section("over", "Window and neighbour, overlaid", this.part("similar"), this.overlay.root),
         el(
           "div",
           { class: "two" },
           this.section("sum", "How the score adds up", this.part("waterfall")),
-          this.section("others", "What other weights would have said", this.part("weights"), this.part("warnings")),
+          this.section("others", "Score under other weights", this.part("weights"), this.part("warnings")),
         ),
         el(
           "div",
           { class: "two" },
-          this.section("trust", "How far to trust the score", this.part("trust")),
-          this.section("tried", "How the model did on series it had not learned from", reliability(contents)),
+          this.section("trust", "Uncertainty of the score", this.part("trust")),
+          this.section("tried", "Calibration on the validation set", reliability(contents)),
         ),
-        this.section("faithful", "Does the score rest on what is shown?", faithful(contents)),
+        this.section("faithful", "Faithfulness of the explanation", faithful(contents)),
       ),
       this.section("made", "Model and data", facts(contents)),
       this.section("how", "How to read this page", reading(contents)),
-      el("footer", {}, `raxss ${contents.version}. ${NOTE} This file is complete: it loads nothing and sends nothing.`),
+      el("footer", {}, `raxss ${contents.version}. ${NOTE} This file is self-contained: it loads and sends nothing.`),
       this.status,
       this.buildHelp(),
     );
@@ -394,7 +394,7 @@ class Page {
       otherWeights(one, this.class_, this.className, String(this.contents.settings.weighting)),
     );
     this.parts.warnings.replaceChildren(...this.warnings());
-    this.parts.trust.replaceChildren(doubtOf(this.contents, one, this.class_));
+    this.parts.trust.replaceChildren(uncertaintyOf(this.contents, one, this.class_));
     this.drawWindow();
   }
 
@@ -419,16 +419,16 @@ class Page {
       el("p", { class: "score" }, `P(${this.className}) = ${probabilityText(answerOf(one, this.class_))}`),
       ...(seenText(one) ? [el("p", { class: "seen" }, seenText(one))] : []),
       ...(n ? [warned] : []),
-      el("p", { class: "told" }, `predicted ${this.contents.classes[predicted]} (${others})`),
-      el("p", { class: "told" }, facts.filter((fact) => fact !== null).join(" · ")),
+      el("p", { class: "caption" }, `predicted ${this.contents.classes[predicted]} (${others})`),
+      el("p", { class: "caption" }, facts.filter((fact) => fact !== null).join(" · ")),
     ];
   }
 
   private warnings(): Node[] {
-    if (this.one.warnings.length === 0) return [el("p", { class: "told" }, "No warnings about this channel.")];
+    if (this.one.warnings.length === 0) return [el("p", { class: "caption" }, "No warnings about this channel.")];
     const list = el("ul");
     for (const warning of this.one.warnings) list.append(el("li", {}, warning));
-    return [el("h3", {}, "Read before you trust this"), list];
+    return [el("h3", {}, "Warnings"), list];
   }
 
   private drawWindow(): void {
@@ -443,7 +443,7 @@ class Page {
     markCurrent(this.parts.neighbors, this.neighbor ?? -1);
     const features = this.contents.settings.space === "features";
     this.parts.similar.replaceChildren(
-      el("p", { class: "told" }, features ? "Windows were compared by the network's features, not by their shape: alike to the network need not look alike." : `Windows were compared by the shape of the signal (${this.contents.settings.measure === "pearson" ? "Pearson" : String(this.contents.settings.measure)} similarity).`),
+      el("p", { class: "caption" }, features ? "Windows were compared by the network's features, not by the shape of the signal: similar windows need not look alike." : `Windows were compared by the shape of the signal (${this.contents.settings.measure === "pearson" ? "Pearson" : String(this.contents.settings.measure)} similarity).`),
     );
     this.overlay.draw({ channel: this.one, window: this.one.windows.start[this.window], neighbor: this.neighborStart() }, this.width());
     this.drawTrace();

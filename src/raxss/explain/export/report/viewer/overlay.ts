@@ -31,12 +31,12 @@ export class Overlay {
       ),
     );
     if (pair.neighbor === null) {
-      this.root.append(el("p", { class: "told" }, "This window has no neighbour that could be laid over it."));
+      this.root.append(el("p", { class: "caption" }, "This window has no neighbour to overlay."));
     }
     if (query === null || (pair.neighbor !== null && other === null)) {
       const which = query === null ? "this window" : "this neighbour";
       this.root.append(
-        el("p", { class: "told" }, `Of ${which} the file has the envelope only; see “What is kept” below.`),
+        el("p", { class: "caption" }, `The file contains only the envelope of ${which}; see “What is kept” below.`),
       );
       if (query === null) return;
     }

@@ -223,7 +223,7 @@ export function heatLegend(class_: string): HTMLElement {
   return el(
     "span",
     { class: "legend" },
-    el("span", {}, `p(${class_}), mean of the windows over each moment: 0 `, canvas, " 1"),
+    el("span", {}, `p(${class_}), mean over the windows at each time: 0 `, canvas, " 1"),
     el("span", {}, none, " no window"),
     el("span", {}, swatch("ink"), "chosen window"),
     el("span", {}, swatch("blue"), "its neighbour"),

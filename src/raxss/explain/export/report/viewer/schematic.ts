@@ -35,9 +35,9 @@ export function schematic(contents: Contents, class_: number, chosen: number, on
     list.append(el("div", { class: "electrode" }, el("span", { class: "name", title: electrode.name }, electrode.name), contacts));
   }
   const grids = contents.electrodes.some((one) => one.kind === "grid");
-  const twice = left ? ` ${left} more ${left === 1 ? "channel is" : "channels are"} of a contact that is drawn already; see the list.` : "";
-  const told = `From channel names alone; not to scale, not where they lie${grids ? `; grids in rows of ${contents.grid_row}` : ""}.${twice}`;
-  const made = el("div", { class: "schematic" }, list, el("p", { class: "told" }, told));
+  const twice = left ? ` ${left} more ${left === 1 ? "channel is" : "channels are"} of a contact that is already shown; see the list.` : "";
+  const caption = `Inferred from channel names; not to scale, positions unknown${grids ? `; grids in rows of ${contents.grid_row}` : ""}.${twice}`;
+  const made = el("div", { class: "schematic" }, list, el("p", { class: "caption" }, caption));
   markContact(made, chosen);
   return made;
 }

@@ -57,10 +57,10 @@ export function waterfall(channel: Channel, class_: number, className: string, w
     if (!isSum) picture.append(svg("line", { x1: b, x2: b, y1: y + 2, y2: y + line + 4, stroke: FAINT, "stroke-width": 0.7 }));
     if (cut > 0 && from < cut) picture.append(svg("text", { x: a + 5, y: y + 13, fill: "#fff", class: "onbar" }, "//"));
   });
-  const told = cut > 0 ? " Bars marked // are cut on the left." : "";
+  const caption = cut > 0 ? " Bars marked // are cut on the left." : "";
   const n = channel.n_windows;
   const all = n === 1 ? "there is one window, and it is the score" : `all ${n.toLocaleString("en")} contributions add up to the score`;
-  return el("div", { class: "waterfall" }, picture as unknown as HTMLElement, el("p", { class: "told" }, `Contribution = weight × what the window says of ${className}; ${all}.${told}`));
+  return el("div", { class: "waterfall" }, picture as unknown as HTMLElement, el("p", { class: "caption" }, `Contribution = weight × window probability of ${className}; ${all}.${caption}`));
 }
 
 // Scores of the same windows under equal and under inverted weights.
@@ -86,16 +86,16 @@ export function otherWeights(channel: Channel, class_: number, className: string
   );
   const verdict =
     channel.n_usable < 2
-      ? "One window decides alone, whatever the weights."
+      ? "There is only one usable window, so the weights have no effect."
       : equal
         ? "All weights are equal."
         : change < 0.02
-          ? `Turning the weights round changes the score by ${by}: they decide little here, and explain little.`
-          : `Turning the weights round changes the score by ${by}: which windows count matters here.`;
+          ? `Inverting the weights changes the score by ${by}: the weights have little influence here and explain little.`
+          : `Inverting the weights changes the score by ${by}: the weights matter here.`;
   return el(
     "div",
     { class: "weights" },
     el("table", {}, el("thead", {}, el("tr", {}, ...["weights", `P(${className})`, ""].map((one) => el("th", { attributes: { scope: "col" } }, one)))), body),
-    el("p", { class: "told" }, verdict),
+    el("p", { class: "caption" }, verdict),
   );
 }

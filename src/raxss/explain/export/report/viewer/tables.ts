@@ -45,8 +45,8 @@ export function channelTable(contents: Contents, class_: number, order: number[]
     ["rank"],
     ["channel"],
     [`P(${contents.classes[class_]})`, "series probability: the sum of all contributions"],
-    ["equal", "what equal weights would have said"],
-    ["inverted", "what inverted weights would have said"],
+    ["equal", "probability under equal weights"],
+    ["inverted", "probability under inverted weights"],
     ["effective", "1 / sum of squared weights, as a share of the usable windows"],
   ];
   if (contents.classes.length > 2) names.push(["predicted"]);
@@ -61,7 +61,7 @@ export function channelTable(contents: Contents, class_: number, order: number[]
       pick(channel.name, channel.name),
       seenTag(channel) ? " " : null, // for who copies the text, or hears it
       seenTag(channel) ? el("span", { class: "seen tag", title: seenText(channel) }, seenTag(channel)) : null,
-      channel.doubt.abstains ? el("span", { class: "abstains", title: "its prediction set is no single class" }, " abstains") : null,
+      channel.doubt.abstains ? el("span", { class: "abstains", title: "its prediction set is not a single class" }, " abstains") : null,
       warned ? el("span", { class: "warned", title: channel.warnings.join("\n") }, ` ⚠ ${warned}`) : null,
     );
     const cells = [
@@ -96,9 +96,9 @@ export function windowTable(
     [timeName(channel)],
     ["weight", "share of the decision; × 1 would be an equal share"],
     ["support", "mean similarity of its neighbours"],
-    [`p(${className})`, "what the network says of this window alone"],
+    [`p(${className})`, "probability of this window alone, from the network"],
   ];
-  if (windows.smoothed) names.push(["smoothed", "what the window says together with its neighbours"]);
+  if (windows.smoothed) names.push(["smoothed", "probability after smoothing over its neighbours"]);
   names.push(["adds", "contribution: weight × probability"], ["share", "of the series probability"]);
   const body = el("tbody");
   channel.top[class_].forEach((at, rank) => {
@@ -111,7 +111,7 @@ export function windowTable(
       number(`× ${figures(windows.weight[at] * channel.n_usable)}`, `weight ${windows.weight[at]}`),
       number(
         support === null || alone ? "–" : minus(support.toFixed(3)),
-        alone ? "it has no neighbours, and weighs as if its support were the mean of the other windows'" : undefined,
+        alone ? "it has no neighbours, so the mean support of the other windows is used" : undefined,
       ),
       el("td", { class: "number" }, chip(windows.posterior[class_][at]), probabilityText(windows.posterior[class_][at])),
     ];
@@ -130,7 +130,7 @@ export function neighborTable(
 ): HTMLElement {
   const neighbors = channel.neighbors[window];
   if (neighbors.window.length === 0) {
-    return el("p", { class: "told" }, "This window has no neighbours: none is eligible, or it touches a gap.");
+    return el("p", { class: "caption" }, "This window has no neighbours: none is eligible, or it touches a gap.");
   }
   const body = el("tbody");
   const shares = sharesOf(neighbors);
@@ -149,7 +149,7 @@ export function neighborTable(
         el("td", {}, pick(time, `window ${other}`), kept),
         number(similarity === null ? "–" : minus(similarity.toFixed(4))),
         el("td", { class: overlap > 0 ? "overlaps" : "" }, overlap > 0 ? `overlaps ${lengthText(channel, overlap)}` : "apart"),
-        number(shares === null ? "–" : percent(shares[place]), shares === null ? "there are no shares where a similarity is negative, or all are 0" : undefined),
+        number(shares === null ? "–" : percent(shares[place]), shares === null ? "not defined if a similarity is negative or all are 0" : undefined),
         number(change === null ? "–" : signed(change * channel.n_usable), change === null ? undefined : `weight ${change}`),
       ),
     );
@@ -163,7 +163,7 @@ export function neighborTable(
       ["similarity"],
       ["overlap", "time that it shares with the window"],
       ["share", "of the support: its similarity / sum of all similarities listed"],
-      ["adds to weight", "what it adds to the weight of the window, where × 1 is an equal share: negative where the list would be better without it"],
+      ["adds to weight", "change of the window's weight due to this neighbour (× 1 is an equal share); negative if the mean similarity would be higher without it"],
     ),
     body,
   );

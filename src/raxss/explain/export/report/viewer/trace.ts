@@ -49,8 +49,8 @@ export interface View {
 
 export class Trace {
   readonly root = el("div", { class: "trace" });
-  readonly told = el("p", { class: "told signal", attributes: { "aria-live": "off" } });
-  private readonly legend = el("p", { class: "told strips" });
+  readonly caption = el("p", { class: "caption signal", attributes: { "aria-live": "off" } });
+  private readonly legend = el("p", { class: "caption strips" });
   private readonly plot = el("div", { class: "plot" });
   private readonly strips = el("canvas", { attributes: { role: "img" } });
   private chart: uPlot | null = null;
@@ -58,7 +58,7 @@ export class Trace {
   private view: View | null = null;
 
   constructor(onTime: (time: number) => void) {
-    this.root.append(this.plot, this.strips, this.legend, this.told);
+    this.root.append(this.plot, this.strips, this.legend, this.caption);
     this.strips.addEventListener("click", (event) => {
       if (!this.view) return;
       const width = this.strips.clientWidth - AXIS - RIGHT;
@@ -81,7 +81,7 @@ export class Trace {
     }
     this.drawStrips(view, width);
     this.legend.textContent = tellStrips(view);
-    this.told.textContent = tellPage(view, full, envelope, gaps);
+    this.caption.textContent = tellPage(view, full, envelope, gaps);
   }
 
   private options(lanes: number, width: number, height: number): uPlot.Options {
@@ -285,10 +285,10 @@ function windowName(view: View): string {
 
 function tellStrips(view: View): string {
   const means = view.overlapping
-    ? "mean p and weight: at each moment the mean of all windows that cover it, so where windows disagree the strip differs from the chosen one"
-    : "mean p and weight: those of the window at each moment";
+    ? "mean p and weight: at each time the mean over all windows that cover it, which may differ from the value of the chosen window"
+    : "mean p and weight: those of the window at each time";
   return (
-    `Chosen: what the chosen window says of ${view.className} by itself; ${means}. ` +
+    `Chosen: probability of ${view.className} for the chosen window alone; ${means}. ` +
     "Dark line over the weights: the chosen window's own. Blue: its neighbours. Bars above the plot: the windows listed below."
   );
 }
@@ -392,7 +392,7 @@ function tellPage(view: View, full: boolean, envelope: boolean, gaps: boolean): 
   const bin = lengthText(channel, envelopeOf(channel).samples / channel.rate);
   const kept = envelope
     ? full
-      ? `Dark line: every sample, around evidence. Grey band: envelope elsewhere (lowest to highest of each ${bin}).`
+      ? `Dark line: every sample, around evidence. Grey band: envelope elsewhere (minimum to maximum in each ${bin}).`
       : `Envelope only (lowest to highest of each ${bin}): no evidence window of this report lies on this page.`
     : "Every sample is shown.";
   const filter = isOn(filters, channel.rate)
@@ -400,6 +400,6 @@ function tellPage(view: View, full: boolean, envelope: boolean, gaps: boolean): 
     : " Unfiltered.";
   const missing = gaps ? " Where no line is drawn the recording has a gap." : "";
   const scale = channel.n_variates > 1 ? " Each variate has a scale of its own." : "";
-  const prepared = channel.preparation ? ` The signal is shown as the model got it: ${channel.preparation}.` : "";
+  const prepared = channel.preparation ? ` The signal is shown as input to the model: ${channel.preparation}.` : "";
   return `${kept}${missing}${filter} Positive is up.${scale}${prepared}`;
 }

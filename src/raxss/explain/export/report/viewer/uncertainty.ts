@@ -19,8 +19,8 @@ export function setText(contents: Contents, channel: Channel): string | null {
   return names.length === 1 ? names[0] : names.length === 0 ? "none of the classes: abstains" : `${names.join(" or ")}: abstains`;
 }
 
-function term(list: HTMLElement, name: string, ...told: (Node | string)[]): void {
-  list.append(el("dt", {}, name), el("dd", {}, ...told));
+function term(list: HTMLElement, name: string, ...caption: (Node | string)[]): void {
+  list.append(el("dt", {}, name), el("dd", {}, ...caption));
 }
 
 // Of two classes: between these scores a prediction set is no answer. Below .5 no class is likely enough, above it both are.
@@ -31,10 +31,10 @@ export function abstainBand(contents: Contents): [number, number] | null {
 }
 
 // A line from 0 to 1 with the abstain band behind it, the interval as a bar and the answer as a mark.
-function scale(band: [number, number] | null, low: number, high: number, at: number, told: string): HTMLElement {
+function scale(band: [number, number] | null, low: number, high: number, at: number, caption: string): HTMLElement {
   const width = 220;
   const x = (value: number) => 6 + value * (width - 12);
-  const picture = svg("svg", { width, height: 22, viewBox: `0 0 ${width} 22`, role: "img", "aria-label": told });
+  const picture = svg("svg", { width, height: 22, viewBox: `0 0 ${width} 22`, role: "img", "aria-label": caption });
   if (band) picture.append(svg("rect", { class: "band", x: x(band[0]), y: 1, width: x(band[1]) - x(band[0]), height: 20, fill: BAND }));
   picture.append(
     svg("line", { x1: x(0), x2: x(1), y1: 11, y2: 11, stroke: RULE, "stroke-width": 2 }),
@@ -45,7 +45,7 @@ function scale(band: [number, number] | null, low: number, high: number, at: num
   return picture as unknown as HTMLElement;
 }
 
-export function doubtOf(contents: Contents, channel: Channel, class_: number): HTMLElement {
+export function uncertaintyOf(contents: Contents, channel: Channel, class_: number): HTMLElement {
   const { calibrated, interval } = channel.doubt;
   const name = contents.classes[class_];
   const answer = answerOf(channel, class_);
@@ -59,14 +59,14 @@ export function doubtOf(contents: Contents, channel: Channel, class_: number): H
     term(list, `P(${name})`, probabilityText(answer));
   }
   if (interval === null) {
-    term(list, "interval", "none: the series has too few stretches to draw from");
+    term(list, "interval", "none: the series is too short for a block bootstrap");
   } else {
-    const told = `${probabilityText(interval.low[class_])} to ${probabilityText(interval.high[class_])}`;
-    const level = interval.level === null ? "" : `, ${significant(100 * interval.level)} % of the draws`;
-    term(list, "interval", `${told} (${interval.method}${level}) `, scale(band, interval.low[class_], interval.high[class_], answer, told));
+    const caption = `${probabilityText(interval.low[class_])} to ${probabilityText(interval.high[class_])}`;
+    const level = interval.level === null ? "" : `, ${significant(100 * interval.level)} % of bootstrap samples`;
+    term(list, "interval", `${caption} (${interval.method}${level}) `, scale(band, interval.low[class_], interval.high[class_], answer, caption));
   }
   if (band) {
-    term(list, "abstain band", `${probabilityText(band[0])} to ${probabilityText(band[1])}: scores for which the model gives no single answer`);
+    term(list, "abstain band", `${probabilityText(band[0])} to ${probabilityText(band[1])}: scores for which the prediction set is not a single class`);
   }
   const held = setText(contents, channel);
   const alpha = contents.settings.conformal_alpha;
@@ -74,41 +74,41 @@ export function doubtOf(contents: Contents, channel: Channel, class_: number): H
     const said = el("span", { class: channel.doubt.abstains ? "abstains" : "" }, held);
     term(list, `${significant(100 * (1 - alpha))} % prediction set`, said);
   } else {
-    term(list, "prediction set", "none: the model has too few validation series, or was changed since");
+    term(list, "prediction set", "none: too few validation series, or settings changed after fitting");
   }
   const about =
     interval === null || interval.level !== null
-      ? "The interval says how much the score depends on which stretches were recorded, not whether the network is right."
-      : "The interval is a pair of probabilities, of which one is calibrated; it is wide where few validation series had such a score.";
-  const sets = held === null ? "" : " A prediction set holds the true class as often as it says, if this recording is like those of the validation part.";
-  return el("div", {}, list, el("p", { class: "told" }, about + sets));
+      ? "The interval shows how much the score varies with the sampled segments of the recording, not whether the network is right."
+      : "The interval is the pair of Venn-Abers probabilities, one of which is calibrated; it is wide if few validation series had a similar score.";
+  const sets = held === null ? "" : " A prediction set contains the true class with the stated probability if this recording is exchangeable with the validation set.";
+  return el("div", {}, list, el("p", { class: "caption" }, about + sets));
 }
 
 // The faithfulness verdict, where there is one.
 export function faithful(contents: Contents): HTMLElement {
   const found = contents.faithfulness;
   if (found === null) {
-    const told = "Not asked of this model: raxss faithfulness finds out, and raxss explain --faithfulness puts its verdict here.";
-    return el("p", { class: "told" }, told);
+    const caption = "Not tested for this model. Run raxss faithfulness, and pass its output to raxss explain --faithfulness to show the verdict here.";
+    return el("p", { class: "caption" }, caption);
   }
   const list = el("ul", { class: "claims" });
   for (const [holds, said] of found.said) list.append(el("li", {}, `${HOLDS[holds] ?? "?"} ${said}`));
   const page = /^(?!\/)[A-Za-z0-9_.~%/-]+$/.test(found.link) // a place beside this file, nothing that runs
     ? el("a", { attributes: { href: found.link, rel: "noreferrer" } }, "The page with all plots and rules")
     : el("span");
-  return el("div", {}, el("p", {}, el("b", {}, found.verdict), `: ${found.why}.`), list, el("p", { class: "told" }, "✓ holds, ✗ does not, ? cannot be said. ", page));
+  return el("div", {}, el("p", {}, el("b", {}, found.verdict), `: ${found.why}.`), list, el("p", { class: "caption" }, "✓ met, ✗ not met, ? undetermined. ", page));
 }
 
 // Reliability diagram of the validation set.
 export function reliability(contents: Contents): HTMLElement {
   const { trial } = contents;
-  if (trial === null) return el("p", { class: "told" }, "The model was not tried on a validation part, so nothing is known of its calibration.");
+  if (trial === null) return el("p", { class: "caption" }, "The model has no validation set, so its calibration is unknown.");
   const size = 260;
   const [left, top, inner] = [40, 8, size - 56];
   const x = (value: number) => left + value * inner;
   const y = (value: number) => top + (1 - value) * inner;
-  const told = "Reliability: what was said against what was found";
-  const picture = svg("svg", { width: size, height: size, viewBox: `0 0 ${size} ${size}`, role: "img", "aria-label": told });
+  const caption = "Reliability diagram: predicted probability against observed frequency";
+  const picture = svg("svg", { width: size, height: size, viewBox: `0 0 ${size} ${size}`, role: "img", "aria-label": caption });
   for (const value of [0, 0.5, 1]) {
     picture.append(
       svg("line", { x1: x(value), x2: x(value), y1: y(0), y2: y(1), stroke: RULE }),
@@ -128,8 +128,8 @@ export function reliability(contents: Contents): HTMLElement {
     }
   }
   const of = contents.classes.length === 2 ? `P(${contents.classes[1]})` : "the largest probability";
-  picture.append(svg("text", { x: x(0.5), y: size - 8, "text-anchor": "middle" }, `said: ${of}`));
-  picture.append(svg("text", { x: 12, y: y(0.5), "text-anchor": "middle", transform: `rotate(-90 12 ${y(0.5)})` }, "found"));
+  picture.append(svg("text", { x: x(0.5), y: size - 8, "text-anchor": "middle" }, `predicted ${of}`));
+  picture.append(svg("text", { x: 12, y: y(0.5), "text-anchor": "middle", transform: `rotate(-90 12 ${y(0.5)})` }, "observed frequency"));
   const body = el("tbody");
   for (const [name, one] of Object.entries(trial.figures)) {
     const key = el("span", {}, "● ");
@@ -148,10 +148,10 @@ export function reliability(contents: Contents): HTMLElement {
       el("table", {}, el("thead", {}, el("tr", {}, ...heads)), body),
       el(
         "p",
-        { class: "told" },
-        `${trial.n_series} validation series in ${trial.n_groups} groups, which early stopping has looked at, too. On the ` +
-          "dashed line what was said .8 was so in 8 of 10. Lines are 95 % intervals. A calibration is judged by maps that " +
-          "were fitted without the series' own group.",
+        { class: "caption" },
+        `${trial.n_series} validation series in ${trial.n_groups} groups, which were also used for early stopping. On the ` +
+          "dashed line, predicted probabilities equal observed frequencies. Bars are 95 % intervals. Calibrated values are cross-fitted: the map for each series is " +
+          "fitted without the series' own group.",
       ),
     ),
   );
