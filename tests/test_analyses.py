@@ -23,8 +23,8 @@ from raxss.benchmark.analyses.analysis import (
     importable_probe,
     register_analysis,
 )
-from raxss.benchmark.analyses.evaluation import Evaluation
 from raxss.benchmark.analyses.by_name import analysis_for, list_analysis, run_analysis
+from raxss.benchmark.analyses.evaluation import Evaluation
 from raxss.benchmark.packed import PACKED
 from raxss.benchmark.pages.tidy import COLUMNS, NUMBERS, settings_in, tidy, wide
 from raxss.benchmark.study import Study

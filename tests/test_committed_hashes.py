@@ -12,8 +12,8 @@ import torch
 
 from raxss.benchmark import runs, table
 from raxss.benchmark.analyses import robustness
-from raxss.benchmark.analyses.evaluation import EvaluatedRun
 from raxss.benchmark.analyses.by_name import analysis_for
+from raxss.benchmark.analyses.evaluation import EvaluatedRun
 from raxss.benchmark.evaluation_set import View, is_view_of, slug
 from raxss.benchmark.packed import facts_of, read_run, runs_in, trials_in
 from raxss.benchmark.result import RunResult

@@ -135,7 +135,11 @@ def test_parts_of_different_windows_are_refused():
 
 @pytest.mark.parametrize(
     ("temperature", "text", "low", "high"),
-    [(0.1, None, 0.05, 0.95), (10.0, "SSS mean", 0.95, 1.0), (0.002, "few windows decide", 0.0, 0.05)],
+    [
+        (0.1, None, 0.05, 0.95),
+        (10.0, "plain mean (SSS)", 0.95, 1.0),
+        (0.002, "few windows determine the score", 0.0, 0.05),
+    ],
 )
 def test_weights_that_are_nearly_uniform_or_nearly_one_give_a_warning(temperature, text, low, high):
     evidence = explain(noise(), exclusion=20, n_neighbors=3, temperature=temperature)

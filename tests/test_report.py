@@ -140,7 +140,7 @@ def test_facts_are_found_by_cell(tmp_path, rng):
     assert "Device: cpu; threads a fit: 2." in page
     assert "Fits with warnings: 1." in page
     assert "seconds of choice" not in table[0]
-    facts["toy", "gru", SEEDS[0], "a"]["seconds_of_choice"] = 40.25  # a length was searched for
+    facts["toy", "gru", SEEDS[0]]["seconds_of_choice"] = 40.25  # a length was searched for
     page = written(tmp_path, results, facts=facts)
     assert column(tables_in(page)[0], "seconds of choice") == {"sss": "–", "gru": "40.2"}
     assert "Seconds of choice" in page

@@ -80,7 +80,7 @@ def test_a_model_calibrated_by_series_comes_back_from_its_folder(by_series, seri
     evidence = by_series.explain(series[0])
     assert again.explain(series[0]).to_json() == evidence.to_json()
     assert SeriesEvidence.load(evidence.save(tmp_path, figures=False)).to_json() == evidence.to_json()
-    assert "of the score of a series" in (tmp_path / "model" / "README.md").read_text()
+    assert "applied to the score of a series" in (tmp_path / "model" / "README.md").read_text()
 
 
 def test_evidence_from_before_there_was_uncertainty_can_be_read(plain, series, tmp_path):

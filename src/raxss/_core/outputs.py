@@ -225,7 +225,8 @@ def _holder(place: Path) -> str:
 
 def _in_use(path: Path, who: str) -> OutputInUseError:
     return OutputInUseError(
-        errno.EBUSY, f"{path.name!r} is being written by {who}; wait until it has finished, or choose another output path"
+        errno.EBUSY,
+        f"{path.name!r} is being written by {who}; wait until it has finished, or choose another output",
     )
 
 

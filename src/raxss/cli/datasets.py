@@ -1,6 +1,6 @@
 """Command ``raxss datasets``: list, summarise and download named datasets.
 
-    raxss datasets, raxss datasets summary NAME, raxss datasets download ds003029 --root ROOT
+raxss datasets, raxss datasets summary NAME, raxss datasets download ds003029 --root ROOT
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Command ``raxss explain``: reports and evidence of recordings, as files or BIDS derivatives.
 
-    raxss explain MODEL INPUT... --out FOLDER, or --out REPORT.html, or --bids-derivatives ROOT
+raxss explain MODEL INPUT... --out FOLDER, or --out REPORT.html, or --bids-derivatives ROOT
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class OutputFormat(StrEnum):
 
 
 @described(
-    out="Output folder, with one subfolder per recording; or a file name ending in .html, for only the report of one "
-    "recording.",
+    out="Output folder, with one subfolder per recording; or a file name ending in .html, for only the report of "
+    "one recording.",
     top=typer.Option(min=0, help="Number of windows whose neighbour lists are kept; 0 keeps all."),
     formats=typer.Option("--format", help="Output format; may be given more than once. Default: all."),
     positive="Class by whose probability channels are ranked. Default: the class with the fewest training series. "

@@ -1,6 +1,6 @@
 """Command ``raxss faithfulness``: test the explanations of a model, or of the systems of a study.
 
-    raxss faithfulness MODEL DATA... --out DIR, or raxss faithfulness STUDY.toml --out DIR
+raxss faithfulness MODEL DATA... --out DIR, or raxss faithfulness STUDY.toml --out DIR
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def analyse_study(
     root: Path | None,
 ) -> None:
     """Fit the systems of a study and probe them; options other than the defaults go before those of the study."""
-    from raxss.benchmark.analyses.faithfulness import seed_of
     from raxss.benchmark.analyses.by_name import run_analysis
+    from raxss.benchmark.analyses.faithfulness import seed_of
     from raxss.benchmark.study import Study
     from raxss.benchmark.table import Work
     from raxss.explain.faithfulness.running import PROBES

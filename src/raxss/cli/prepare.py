@@ -1,6 +1,6 @@
 """Command ``raxss prepare``: recordings to a folder of labelled, preprocessed series.
 
-    raxss prepare bonn --classes F,N --out FOLDER
+raxss prepare bonn --classes F,N --out FOLDER
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Command ``raxss split``: training, validation and test sets without shared groups.
 
-    raxss split DATA --by patient --seed 69421 --out split.json
+raxss split DATA --by patient --seed 69421 --out split.json
 """
 
 from __future__ import annotations

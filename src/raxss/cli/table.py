@@ -1,6 +1,6 @@
 """Commands ``raxss table``, which runs a study, and ``raxss analyse``, which evaluates its fitted models.
 
-    raxss table STUDY.toml --out DIR, and the analyses: raxss analyse NAME STUDY.toml --out DIR
+raxss table STUDY.toml --out DIR, and the analyses: raxss analyse NAME STUDY.toml --out DIR
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ MARKS: Mapping[str, str] = {
     EITHER: "in training or validation data",
     PART: "partly in training data",
     NO: "",
-    UNKNOWN: "in training data? unknown",
+    UNKNOWN: "training data: unknown",
 }
 SEEN = (TRAINING, VALIDATION, EITHER)  # the whole series
 MARKED = (*SEEN, PART)

@@ -242,9 +242,13 @@ def _warnings_about(evidence: SeriesEvidence, lists: NeighborLists) -> list[str]
             f"{evidence.effective_windows:.4g} of {n_usable} windows ({percent(evidence.effective_share)})"
         )
         if evidence.effective_share > NEARLY_UNIFORM:
-            found.append(f"weights are nearly uniform: {share} are effective, so the score is close to the plain mean (SSS).")
+            found.append(
+                f"weights are nearly uniform: {share} are effective, so the score is close to the plain mean (SSS)."
+            )
         if evidence.effective_share < NEARLY_ONE:
-            found.append(f"few windows determine the score: {share} are effective. A higher temperature gives more uniform weights.")
+            found.append(
+                f"few windows determine the score: {share} are effective. A higher temperature gives more uniform weights."
+            )
     if evidence.overlap_share > 0.5:
         found.append(
             f"{percent(evidence.overlap_share)} of the listed neighbours overlap their query, so support "

@@ -54,7 +54,8 @@ def notes_about_rate(series: Series, rates: Sequence[float]) -> list[str]:
     if known and not is_rate_known(series.rate, series.preparation):
         notes.append(
             f"the rate of series {series.name!r} is not known, and the model was fitted at {_shown_rates(known)} "
-            "Hz, so its windows may have a different duration. Set the rate: --rate, a column 'rate', or Series(..., rate=...)."
+            "Hz, so its windows may have a different duration. Set the rate: --rate, a column 'rate', or "
+            "Series(..., rate=...)."
         )
     return notes
 
