@@ -258,7 +258,7 @@ def test_the_temperature_is_learned_from_calibrated_posteriors(rng):
 @pytest.mark.parametrize("setting", [{"calibration": "isotonic"}, {"temperature": "learned"}])
 def test_without_a_validation_set_fitting_is_refused_unless_one_is_given(series, setting):
     model = RAxSSClassifier(**{**SETTINGS, "max_epochs": 1}, **setting, validation_fraction=0.0)
-    with pytest.raises(ConfigError, match=r"'(isotonic|learned)' is fitted on the validation part.*is 0"):
+    with pytest.raises(ConfigError, match=r"'(isotonic|learned)' is fitted on the validation set.*is 0"):
         model.fit(series)
     fitted = model.fit(series[:12], validation=series[12:])
     assert fitted.calibration_ is not None or fitted.temperature_ != pytest.approx(0.1, rel=1e-3)
@@ -358,7 +358,7 @@ def test_a_calibration_that_is_switched_off_is_kept_and_can_be_switched_on(model
     loaded = RAxSSClassifier.from_pretrained(place, device="cpu")
     assert_array_equal(loaded.predict_proba(series), off)
     assert_array_equal(loaded.set_params(calibration="isotonic").predict_proba(series), calibrated)
-    assert "Switched off in these settings." in (place / "README.md").read_text()
+    assert "Disabled in these settings." in (place / "README.md").read_text()
 
 
 def test_the_model_card_says_what_was_calibrated_and_on_what(folder, plain, tmp_path):

@@ -17,7 +17,7 @@ FIT = ["--window-length", "128", "--stride", "64", "--max-epochs", "3", *CPU]
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    """A BIDS tree of four centres, prepared, split by patient, a model fitted on its training part."""
+    """A BIDS tree of four centres, prepared, split by patient, a model fitted on its training set."""
     folder = tmp_path_factory.mktemp("study")
     truth = make_bids(folder / "tree", n_centres=4, patients_per_centre=3, runs=2, seed=69421)
     raxss("check", truth.root, "--json")
@@ -79,7 +79,7 @@ def test_a_split_under_which_the_model_has_seen_the_test_is_refused(study):
     error = raxss(
         "predict", folder / "model", folder / "prepared", *split, "--out", folder / "no.csv", code=1
     )
-    assert f"learned from {len(seen)} of {len(parts[1]['test'])} series of the test part" in error
+    assert f"learned from {len(seen)} of {len(parts[1]['test'])} series of the test set" in error
     assert not (folder / "no.csv").exists()
 
 

@@ -175,11 +175,11 @@ def test_an_empty_validation_set_sets_nothing_aside(rng):
 def test_groups_in_training_and_validation_set_are_warned_of(rng, caplog):
     series = [replace(wave, group=f"p{place % 4}") for place, wave in enumerate(waves(rng, n_series=12))]
     RAxSSClassifier(**SMALL).fit(series[:10], validation=series[10:])
-    assert "2 of 4 groups of the training series are in the validation part too" in caplog.text
+    assert "2 of 4 groups of the training series are in the validation set too" in caplog.text
     caplog.clear()
     apart = [replace(item, group="another") for item in series[10:]]
     RAxSSClassifier(**SMALL).fit(series[:10], validation=apart)
-    assert "validation part too" not in caplog.text
+    assert "validation set too" not in caplog.text
 
 
 def test_validation_series_that_training_cannot_learn_from_or_has_already_are_named(rng):

@@ -138,7 +138,7 @@ def test_parts_of_different_windows_are_refused():
     [
         (0.1, None, 0.05, 0.95),
         (10.0, "plain mean (SSS)", 0.95, 1.0),
-        (0.002, "few windows determine the score", 0.0, 0.05),
+        (0.002, "few windows determine", 0.0, 0.05),
     ],
 )
 def test_weights_that_are_nearly_uniform_or_nearly_one_give_a_warning(temperature, text, low, high):

@@ -65,7 +65,7 @@ def with_noise(samples, decibel=20):
     return samples + noise * samples.std() * 10 ** (-decibel / 20)
 
 
-# Each makes a copy of samples (1, n) at some rate; the copy goes into the test part under the id of another.
+# Each makes a copy of samples (1, n) at some rate; the copy goes into the test set under the id of another.
 COPIES = {
     "duplicate under a new id": lambda x: (x.copy(), 1),
     "float64 copy of float32": lambda x: (x.astype(np.float64), 1),
@@ -180,14 +180,14 @@ def single_series_balanced_before_and_not_stated(series, split):
 
 def balanced_test_and_not_stated(series, split):
     labels = SeriesCollection(series).labels
-    for seed in range(3, 40):  # a test part with enough of the smaller class to be sure
+    for seed in range(3, 40):  # a test set with enough of the smaller class to be sure
         made = split_series(SeriesCollection(series), seed=seed, fractions=(0.3, 0.1, 0.6))
         soz, other = (made.test[labels[made.test] == label] for label in ("SOZ", "other"))
         if len(other) - len(soz) >= 30:
             break
     test = np.sort(np.concatenate([soz, other[: len(soz)]]))
     dropped = np.setdiff1d(made.test, test)
-    message = f"{len(dropped)} series of the test part's own patients"
+    message = f"{len(dropped)} series of the test set's own patients"
     return replace(made, test=test, dropped=dropped), {"balanced-before-split"}, message
 
 
@@ -201,7 +201,7 @@ def name_in_two_parts(series, split):
     return split, {"name-in-two-parts"}, series[split.train[0]].name
 
 
-OWN = "series of the test part's own patients"
+OWN = "series of the test set's own patients"
 OTHER_LEAKS = {
     "a shared patient": shared_patient(str, "shared-patient", "shared-recording", "shared-electrode"),
     "a patient spelt twice": shared_patient(spelt_otherwise, "patient-spelt-twice"),
@@ -222,7 +222,7 @@ OTHER_LEAKS = {
     "balanced before": balanced_before("before_split", "balance='before_split'"),
     "balanced before, not stated": balanced_before("before_split", OWN, "train_val"),
     "single series balanced before, not stated": single_series_balanced_before_and_not_stated,
-    "a balanced test part, not stated": balanced_test_and_not_stated,
+    "a balanced test set, not stated": balanced_test_and_not_stated,
     "a quarter of NIH": balanced_before("sss_nih_quarter", "balance='sss_nih_quarter'"),
     "a quarter of NIH, not stated": balanced_before("sss_nih_quarter", OWN, "none"),
     "a series in two parts": series_in_two_parts,
@@ -463,8 +463,8 @@ def test_a_part_that_is_empty_or_of_one_class_is_noted():
     labels = collection.labels[split.test]
     split = replace(split, validation=split.validation[:0], test=split.test[labels == "SOZ"])
     notes = {finding.code: finding.message for finding in audit_split(collection, split).findings}
-    assert notes["part-empty"] == "the validation part has no series."
-    assert notes["part-one-class"] == "the test part has one class only, 'SOZ'."
+    assert notes["part-empty"] == "the validation set has no series."
+    assert notes["part-one-class"] == "the test set has one class only, 'SOZ'."
     whole = audit_split(collection, split_series(collection, seed=1, fractions=(0.8, 0.0, 0.2)))
     assert not [code for code in codes_of(whole) if code.startswith("part-")]
 

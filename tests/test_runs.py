@@ -493,7 +493,7 @@ def test_a_part_with_one_class_has_no_figure_and_says_so(data):
     ill = np.array([k for k in item.split.test if labels[k] == "ill"])
     splits = {1: dataclasses.replace(item.split, test=ill)}
     weak = dataclasses.replace(item, view=dataclasses.replace(item.view, splits=splits))
-    with pytest.raises(LabelError, match=r"the test part has one class only, 'ill' \(split: patient\)"):
+    with pytest.raises(LabelError, match=r"the test set has one class only, 'ill' \(split: patient\)"):
         execute(weak)
 
 

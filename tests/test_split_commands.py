@@ -111,7 +111,7 @@ def test_training_names_come_from_a_file(manifest, tmp_path):
     kept = json.loads(file.read_text())
     (tmp_path / "names.txt").write_text("\n".join([*kept["train"], kept["test"][1]]))
     arguments = ("--split", file, "--training-names", tmp_path / "names.txt")
-    leak = f"training-saw-test: 1 series of the test part are among the training names: {kept['test'][1]!r}"
+    leak = f"training-saw-test: 1 series of the test set are among the training names: {kept['test'][1]!r}"
     assert f"leak: {leak}" in raxss("audit-split", manifest, *arguments, code=1)
 
 
@@ -119,7 +119,7 @@ def test_weak_parts_are_warned_of_and_a_seed_below_zero_is_refused(manifest, tmp
     assert "warning:" not in raxss("split", manifest, "--leave-out", "patient", "--out", tmp_path / "left")
     manifest.write_text(manifest.read_text().replace(",b,", ",a,").replace("rec01.npy,a", "rec01.npy,b"))
     output = raxss("split", manifest, "--seed", "5", "--out", tmp_path / "weak.json")
-    assert "warning: the test part has one class only, 'a'." in output
+    assert "warning: the test set has one class only, 'a'." in output
     assert "seed is -1; needed is an integer of at least 0" in raxss(
         "split", manifest, "--seed", "-1", "--out", tmp_path / "no.json", code=1
     )

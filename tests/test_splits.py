@@ -379,7 +379,7 @@ def test_a_split_file_that_does_not_fit_is_refused_by_name(spoil, message, tmp_p
     ("options", "message"),
     [
         ({"fractions": (0.7, 0.2, 0.2)}, "fractions are 0.7, 0.2, 0.2"),
-        ({"fractions": (0.0, 0.5, 0.5)}, "training part has a fraction of 0"),
+        ({"fractions": (0.0, 0.5, 0.5)}, "training set has a fraction of 0"),
         ({"by": "pateint"}, "by is 'pateint'; did you mean 'patient'"),
         ({"balance": "trainval"}, "balance is 'trainval'; did you mean 'train_val'"),
         *(({"seed": seed}, f"seed is {seed}; needed") for seed in (-1, 1.5, None)),

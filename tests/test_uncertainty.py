@@ -261,7 +261,7 @@ def test_a_level_that_the_validation_set_is_too_small_for_is_warned_of(plain, se
     model = copy.deepcopy(plain).set_params(conformal_alpha=0.01)
     assert (model.explain(series[0]).prediction_set, model.explain(series[0]).abstains) == (None, None)
     model = RAxSSClassifier(**SETTINGS, validation_fraction=0).fit(series[:12])
-    with pytest.warns(SignalWarning, match="no validation part"):
+    with pytest.warns(SignalWarning, match="no validation set"):
         assert model.predict_set(series[:2]).all()
     assert (model.validation_report_, model.explain(series[0]).prediction_set) == (None, None)
 

@@ -193,7 +193,7 @@ def unseen(model: RAxSSClassifier, series: SeriesCollection) -> SeriesCollection
     if not len(new):
         raise DataError(
             f"the model has learned from all {len(series)} series; its evidence for them may be memory. Give "
-            "series that were held out, such as the test part of a split."
+            "series that were held out, such as the test set of a split."
         )
     if len(new) < len(series):
         print(f"{len(series) - len(new)} series that the model has learned from are left out.")

@@ -119,7 +119,7 @@ def tell_failures(failures: Mapping[str, Failure], out: Path, *, n_rows: int) ->
 
 
 def names_of_test(model: RAxSSClassifier, inputs: list[Path], split: Path) -> set[str]:
-    """The series of the test part, without reading any that is not prepared."""
+    """The series of the test set, without reading any that is not prepared."""
     from raxss.data.prepare.folder import is_prepared
 
     for path in inputs:
@@ -182,12 +182,12 @@ def training_states(model: RAxSSClassifier, series: SeriesCollection) -> list[st
 
 
 def refuse_seen(model: RAxSSClassifier, test: SeriesCollection, split: Path) -> None:
-    """Raise if the model has learned from series of the test part."""
+    """Raise if the model has learned from series of the test set."""
     from raxss.data.training_overlap import SEEN
 
     states = training_states(model, test)
     if seen := [item.name for item, state in zip(test, states, strict=True) if state in SEEN]:
         raise DataError(
-            f"the model has learned from {len(seen)} of {len(test)} series of the test part of {split.name!r}: "
+            f"the model has learned from {len(seen)} of {len(test)} series of the test set of {split.name!r}: "
             f"{join_names(map(repr, seen))}. Fit it with --split {split.name}, or predict without --split."
         )

@@ -45,7 +45,7 @@ LEAKS = {  # all other codes are notes
     "copied-stretch": "series in two parts have a stretch of the same signal",
     "resampled-copy": "series in two parts are one signal, resampled or filtered",
     "one-patient-two-ids": "patients in two parts have the same signals",
-    "balanced-before-split": "classes were made equal before the split, so the test part's shares are not natural",
+    "balanced-before-split": "classes were made equal before the split, so the test set's shares are not natural",
     "statistics-saw-test": "the scaling was fitted on test series too",
     "training-saw-test": "test series are among those that a model or library has seen",
 }
@@ -323,7 +323,7 @@ def _balancing(collection: SeriesCollection, parts: Parts, split: Split) -> Iter
         yield Finding(
             "balanced-before-split",
             f"the split says balance={split.balance!r}: {len(left_out)} series were dropped before it, from the "
-            "test part too, whose class shares are therefore not those of the data. Use balance='train_val'.",
+            "test set too, whose class shares are therefore not those of the data. Use balance='train_val'.",
         )
         return
     if not left_out or any(item.label is None for item in collection):
@@ -332,7 +332,7 @@ def _balancing(collection: SeriesCollection, parts: Parts, split: Split) -> Iter
     if evidence:
         yield Finding(
             "balanced-before-split",
-            f"{evidence}: classes were balanced before the split, or in the test part, whose shares are therefore "
+            f"{evidence}: classes were balanced before the split, or in the test set, whose shares are therefore "
             "not those of the data. Use balance='train_val'.",
         )
 
@@ -340,11 +340,11 @@ def _balancing(collection: SeriesCollection, parts: Parts, split: Split) -> Iter
 def _lost_by_test(
     collection: SeriesCollection, parts: Parts, split: Split, left_out: Sequence[int]
 ) -> str | None:
-    """Evidence that series were taken from the test part; balancing after the split leaves its groups whole."""
+    """Evidence that series were taken from the test set; balancing after the split leaves its groups whole."""
     groups: list[Hashable] = [group_of(item, split.by) for item in collection]
     # of groups of one series, nothing is left after a loss
     if split.by == "channel" or len(set(groups)) == len(groups):
-        looked_at = {"the test part has": parts["test"]}
+        looked_at = {"the test set has": parts["test"]}
         if split.balance == "none":  # training and validation should be as drawn, too
             looked_at["all parts together have"] = [index for part in parts.values() for index in part]
         for what, members in looked_at.items():
@@ -357,7 +357,7 @@ def _lost_by_test(
     own = {groups[index] for index in parts["test"]} - others - {None}
     lost = [index for index in left_out if groups[index] in own]
     names = _named(collection[index].name for index in lost)
-    return f"{len(lost)} series of the test part's own {split.by}s are in no part ({names})" if lost else None
+    return f"{len(lost)} series of the test set's own {split.by}s are in no part ({names})" if lost else None
 
 
 def _equal_counts_by_design(collection: SeriesCollection, members: Sequence[int]) -> dict[str, int]:

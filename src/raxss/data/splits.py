@@ -36,7 +36,7 @@ GROUPS = ("patient", "pair", "recording", "electrode")  # what series may share
 LEVELS = (*GROUPS, "channel", "centre")
 PARTS = ("train", "validation", "test")
 Balance = Literal["none", "train_val", "before_split", "sss_nih_quarter"]
-BALANCED_BEFORE = ("before_split", "sss_nih_quarter")  # the test part is balanced too; SSS's ways
+BALANCED_BEFORE = ("before_split", "sss_nih_quarter")  # the test set is balanced too; SSS's ways
 FEWEST_CENTRES = 10  # fewer cannot give 10 % to validation
 
 
@@ -296,7 +296,7 @@ def split_series(
     balance
         ``train_val``: afterwards the larger classes of training and validation lose series. ``before_split``: the
         whole pool does, before; ``sss_nih_quarter``: so does each centre, and the one whose patients are named
-        ``pt…`` keeps a quarter. The last two change the test part, and the audit says so.
+        ``pt…`` keeps a quarter. The last two change the test set, and the audit says so.
 
     Examples
     --------
@@ -363,7 +363,7 @@ def leave_one_out(
     validation: float = 0.1,
     balance: Balance = "none",
 ) -> dict[str, Split]:
-    """One split for each group, which is its test part; the others are for training and validation.
+    """One split for each group, which is its test set; the others are for training and validation.
 
     Validation series are chosen by the widest group known.
     """
@@ -399,7 +399,7 @@ def _checked_fractions(fractions: Sequence[float]) -> tuple[float, float, float]
             "validation and test, that add up to 1."
         )
     if values[0] == 0:
-        raise ConfigError("the training part has a fraction of 0; it needs some series.")
+        raise ConfigError("the training set has a fraction of 0; it needs some series.")
     return values[0], values[1], values[2]
 
 

@@ -31,7 +31,7 @@ PART, NO, UNKNOWN = "in part", "no", "unknown"
 #: The values of ``seen_in_training`` in tables, and what they mean.
 STATES: Mapping[str, str] = {
     TRAINING: "the model was trained on these very samples",
-    VALIDATION: "these very samples were in the validation part: early stopping, and calibration where there is "
+    VALIDATION: "these very samples were in the validation set: early stopping, and calibration where there is "
     "one, used them",
     EITHER: "the model was fitted on these very samples; it does not keep whether for training or for validation",
     PART: "a stretch of these samples, or all of them in other units, was in the training or validation data",
@@ -211,5 +211,5 @@ def describe_data(
         "rates": sorted({item.rate for item in series}),
         "n_samples": [min(lengths), max(lengths)],
         **kept_of_training(series, held),  # by which predictions know what the model has seen
-        "split": None,  # what kept the test part away, where that is given
+        "split": None,  # what kept the test set away, where that is given
     }

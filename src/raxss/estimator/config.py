@@ -83,8 +83,8 @@ class Config:
         without_validation = self.training.validation_fraction == 0 and not validation_given
         if self.calibration.calibration != "none" and without_validation:
             raise ConfigError(
-                f"calibration.calibration = {self.calibration.calibration!r} is fitted on the validation part, but "
-                "training.validation_fraction is 0. Set it above 0, give fit a validation part, or set calibration "
+                f"calibration.calibration = {self.calibration.calibration!r} is fitted on the validation set, but "
+                "training.validation_fraction is 0. Set it above 0, give fit a validation set, or set calibration "
                 "= 'none'."
             )
         retrieval, weighting = self.retrieval, weighting_named(self.aggregation.weighting)
@@ -108,7 +108,7 @@ class Config:
                 )
             if without_validation and self.fits_temperature_on_validation:
                 raise ConfigError(
-                    "aggregation.temperature = 'learned' is fitted on the validation part here, but "
+                    "aggregation.temperature = 'learned' is fitted on the validation set here, but "
                     "training.validation_fraction is 0. Set it above 0, or give the temperature a number."
                 )
 
@@ -174,7 +174,7 @@ class Config:
 
     @property
     def learns_temperature_by_gradient(self) -> bool:
-        """Whether tau is trained with theta; else, where it is learned, it is fitted on the validation part.
+        """Whether tau is trained with theta; else, where it is learned, it is fitted on the validation set.
 
         The window loss does not see tau, and without a refresh feature-space support begins when training is over.
         """

@@ -175,9 +175,9 @@ def warn_if_not_learned(
     steps = n_epochs * steps_an_epoch(plan, len(pool))
     warnings.warn(
         f"the model does not fit the {pool.n_series} series that it was trained on: its balanced accuracy on them "
-        f"is {reached:.2f} (chance is {chance:.2f}, at least {needed:.2f} is needed), so its scores are not reliable. "
-        f"It took {steps} steps of {min(plan.batch_size, len(pool))} windows. Likely causes: too few steps (leave "
-        "batch_size and max_epochs at 'auto', or raise max_epochs), windows that do not show the class (try "
+        f"is {reached:.2f} (chance is {chance:.2f}, at least {needed:.2f} is needed), so its scores are not "
+        f"reliable. It took {steps} steps of {min(plan.batch_size, len(pool))} windows. Likely causes: too few "
+        "steps (leave batch_size and max_epochs at 'auto', or raise max_epochs), windows that do not show the class (try "
         "another window_length or scaling), or labels that do not belong to these series.",
         NotLearnedWarning,
         stacklevel=3,
@@ -189,9 +189,9 @@ def check_calibration_part(labels: NDArray[Any], classes: NDArray[Any], method: 
     missing = sorted(set(classes.tolist()) - set(labels.tolist()), key=str)
     if missing:
         raise DataError(
-            f"calibration = {method!r} is fitted on the validation part, but of its {len(labels)} series with "
+            f"calibration = {method!r} is fitted on the validation set, but of its {len(labels)} series with "
             f"usable windows none is of class {', '.join(map(repr, missing))}; needed is one of each class at "
-            "least. Give fit more groups, a larger validation_fraction or a validation part of your own, or set "
+            "least. Give fit more groups, a larger validation_fraction or a validation set of your own, or set "
             "calibration = 'none'."
         )
 

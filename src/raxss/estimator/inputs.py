@@ -155,7 +155,7 @@ def check_validation(series: list[Series], labels: NDArray[Any], n_training: int
     if missing:
         raise LabelError(
             f"the validation series have labels that no training series has: {sorted(missing, key=str)}; each "
-            "needs one to learn from. Move a group of that label into the training part."
+            "needs one to learn from. Move a group of that label into the training set."
         )
 
 
@@ -171,7 +171,7 @@ def warn_of_shared_groups(groups: NDArray[Any] | None, validation: Sequence[Seri
     shared = known & {item.group for item in validation if item.group is not None}
     if shared:
         logger.warning(
-            "%d of %d groups of the training series are in the validation part too: what is chosen or calibrated "
+            "%d of %d groups of the training series are in the validation set too: what is chosen or calibrated "
             "there looks better than it is",
             len(shared),
             len(known),

@@ -206,7 +206,7 @@ def plot_reliability(
     """
     if not any(len(rows) for rows in tables.values()):
         raise DataError(
-            "there is nothing to draw: the reliability tables have no rows. Fit with a validation part."
+            "there is nothing to draw: the reliability tables have no rows. Fit with a validation set."
         )
     if ax is None:
         ax = Figure(figsize=(3.6, 3.6), layout="constrained").add_subplot()

@@ -247,7 +247,8 @@ def _warnings_about(evidence: SeriesEvidence, lists: NeighborLists) -> list[str]
             )
         if evidence.effective_share < NEARLY_ONE:
             found.append(
-                f"few windows determine the score: {share} are effective. A higher temperature gives more uniform weights."
+                f"few windows determine the score: {share} are effective. A higher temperature gives more uniform "
+                "weights."
             )
     if evidence.overlap_share > 0.5:
         found.append(

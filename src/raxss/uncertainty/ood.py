@@ -204,8 +204,8 @@ def _about_spectrum(usual: RobustDistribution, series: Series) -> list[str]:
     share, usual_low, usual_high = (_percent(np.exp(item[most])) for item in (logs, usual.low, usual.high))
     unit = "Hz" if series.rate != 1.0 else "cycles a sample"
     return [
-        f"its spectrum differs from those of the training series, most strongly in one band: {share} of its power lies "
-        f"between {low:.3g} and {high:.3g} {unit}, usually {usual_low} to {usual_high} "
+        f"its spectrum differs from those of the training series, most strongly in one band: {share} of its power "
+        f"lies between {low:.3g} and {high:.3g} {unit}, usually {usual_low} to {usual_high} "
         f"({distance / usual.limit:.2g} times as far from the middle as is usual)."
     ]
 

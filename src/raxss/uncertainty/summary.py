@@ -69,7 +69,7 @@ class UncertaintySummary:
         if not 0 < alpha < 1:
             raise ConfigError(f"alpha is {alpha!r}; prediction sets need a number above 0 and below 1.")
         if self.validation_report is None:
-            return "the model was fitted with no validation part"
+            return "the model was fitted with no validation set"
         if self.changed:
             return "settings of windows, retrieval or weights were changed since the model was validated"
         return self.validation_report.why_no_sets(alpha, calibrated=self.calibrated)

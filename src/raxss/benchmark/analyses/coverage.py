@@ -202,7 +202,7 @@ class Coverage(Analysis):
         """One evaluation a calibration; its values are prediction sets, intervals and warnings."""
         if not len(fitted.validation):
             raise ConfigError(
-                "the validation part has one class alone or no series, and calibrations are fitted on it. Choose "
+                "the validation set has one class alone or no series, and calibrations are fitted on it. Choose "
                 "other fractions."
             )
         model = copy.copy(fitted.model).set_params(calibration="none")

@@ -54,9 +54,9 @@ class RocketClassifier(Baseline):
         As of `RAxSSClassifier`, before; ROCKET then normalises what it is given once more.
     strengths
         Inverse penalties C, of which the one with the least log loss on validation is taken; the middle one
-        where there is no validation part.
+        where there is no validation set.
     validation_fraction
-        Share of the series that C is chosen on, where `fit` is given no validation part.
+        Share of the series that C is chosen on, where `fit` is given no validation set.
     device
         Where ROCKET's kernels run; features differ between devices by rounding. MiniROCKET's run on the CPU.
     random_state

@@ -49,7 +49,7 @@ class SequenceClassifier(NetworkBaseline):
     lr, start_lr, final_lr, warmup_steps, schedule_steps, weight_decay, max_epochs, patience
         Adam with warm-up and a cosine; when to stop.
     validation_fraction
-        Share of the series that early stopping looks at, where `fit` is given no validation part.
+        Share of the series that early stopping looks at, where `fit` is given no validation set.
     device, random_state
         Where; and what draws initial weights, dropout and the order of the series.
 

@@ -2,7 +2,7 @@
 
     labels -> one class -> probability 1 for it, of every series
 
-Two classes: the positive one, whose F1 is what a balanced test part gives for nothing (.667). More: the most
+Two classes: the positive one, whose F1 is what a balanced test set gives for nothing (.667). More: the most
 frequent one.
 """
 

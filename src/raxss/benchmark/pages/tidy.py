@@ -24,7 +24,7 @@ from raxss.metrics import METRICS, weighted_scores
 FIT = ("study", "analysis", "dataset", "system", "seed", "fold")
 NUMBERS = ("value", "sd", "low", "high", "p", "p_holm", "n_seeds", "n_groups", "n_series")
 COLUMNS = (*FIT, "series", "reference", "metric", *NUMBERS)
-VALIDATION = "validation_"  # begins the name of a metric of the validation part
+VALIDATION = "validation_"  # begins the name of a metric of the validation set
 
 Frame = pd.DataFrame
 Row = dict[str, Any]

@@ -187,7 +187,7 @@ def about_channels(findings: RecordingFindings) -> dict[str, Any]:
         **each(
             "in_set",
             "Whether {} is in the channel's prediction set: it cannot be ruled out. Sets hold the true class in "
-            f"{held} of channels or more, if these are like the model's validation part. {no_sets}",
+            f"{held} of channels or more, if these are like the model's validation set. {no_sets}",
             Levels={"true": "in the set", "false": "ruled out"},
         ),
         "abstains": {
