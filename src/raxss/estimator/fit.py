@@ -177,8 +177,8 @@ def warn_if_not_learned(
         f"the model does not fit the {pool.n_series} series that it was trained on: its balanced accuracy on them "
         f"is {reached:.2f} (chance is {chance:.2f}, at least {needed:.2f} is needed), so its scores are not "
         f"reliable. It took {steps} steps of {min(plan.batch_size, len(pool))} windows. Likely causes: too few "
-        "steps (leave batch_size and max_epochs at 'auto', or raise max_epochs), windows that do not show the class "
-        "(try another window_length or scaling), or labels that do not belong to these series.",
+        "steps (leave batch_size and max_epochs at 'auto', or raise max_epochs), windows that do not show the "
+        "class (try another window_length or scaling), or labels that do not belong to these series.",
         NotLearnedWarning,
         stacklevel=3,
     )
