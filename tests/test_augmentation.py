@@ -190,7 +190,7 @@ def test_a_model_folder_and_its_card_name_the_augmentation(rng, tmp_path):
     again = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "model"), device="cpu")
     assert again.config == model.config
     card = (tmp_path / "model" / "README.md").read_text()
-    assert "stride 8; in training changed at random by flip 0.5, mirror 0 and 2\n" in card
+    assert "stride 8; augmentation: flip 0.5, mirror 0 and 2\n" in card
     plain = RAxSSClassifier(augmentation=None, **SMALL).fit(series).save_pretrained(tmp_path / "plain")
     assert "at random" not in (plain / "README.md").read_text()
 

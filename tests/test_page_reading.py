@@ -52,10 +52,10 @@ def test_beside_the_means_stands_what_the_chosen_window_says_by_itself(page, nig
     assert pixel(page, ".trace > canvas", x, 6) == own
     assert sum(pixel(page, ".trace > canvas", x, 34)) > sum(own)  # paler
     assert (
-        "at each moment the mean of all windows that cover it"
+        "at each time the mean over all windows that cover it"
         in page.locator(".trace .strips").text_content()
     )
-    assert page.locator(".legend").text_content().startswith("p(soz), mean of the windows over each moment")
+    assert page.locator(".legend").text_content().startswith("p(soz), mean over the windows at each time")
 
 
 def test_warnings_are_counted_beside_the_score_and_listed_below(show):
@@ -123,7 +123,7 @@ def test_a_click_on_a_name_of_the_overview_goes_to_the_strongest_window_of_the_c
 def test_two_channels_of_one_contact_are_one_in_the_schematic_with_a_note(show):
     page = show(recording(["LA1-REF", "LA1-AVG", "LA2", "LA3"], n_samples=1000))
     assert page.locator(".electrodes button").count() == 3
-    assert "1 more channel is of a contact that is drawn already" in page.locator(".contacts").text_content()
+    assert "1 more channel is of a contact that is already shown" in page.locator(".contacts").text_content()
 
 
 # Texts that depend on the recording -----------------------------------------------------------------------
@@ -149,8 +149,8 @@ def test_a_window_alone_equal_weights_and_windows_that_do_not_overlap_have_their
     page = show(evidence_of(Series(signal(np.random.default_rng(6), 40), 100.0)))
     text = page.locator("#report").inner_text()
     assert rows(page, "windows")[0][3] == "–"  # nobody is like it, which is no support of 0
-    assert "This window has no neighbour that could be laid over it." in text
-    assert "One window decides alone, whatever the weights." in text
+    assert "This window has no neighbour to overlay." in text
+    assert "There is only one usable window, so the weights have no effect." in text
     assert "there is one window, and it is the score" in text
     page = show(evidence_of(Series(np.full(1500, 3.0), 100.0)))
     assert {row[5] for row in rows(page, "neighbors")} == {"0"}  # what rounding leaves over is no number

@@ -213,7 +213,7 @@ def test_pooled_figures_are_those_of_all_predictions_at_once(tmp_path, rng, stud
     twice = written(tmp_path / "twice", *study)
     pooled = pd.read_csv(tmp_path / "twice" / "pooled.csv")
     assert (pooled["n_predictions"] > pooled["n_series"]).all()
-    assert "Some series are in the test set of several seeds" in twice
+    assert "Some series are in the test part of several seeds" in twice
 
 
 def test_comparisons_are_those_of_the_paired_bootstrap(tmp_path, study):
@@ -266,7 +266,7 @@ def test_the_trivial_baseline_is_what_calling_all_positive_gives(tmp_path, rng):
            (("f1", "F1"), ("accuracy", "accuracy %"), ("ap", "average precision"))}  # fmt: skip
     assert row == {"f1": "0.400", "accuracy": "25.0", "ap": "0.250"}
     assert "calling every series yes: F1 0.400, AUC 0.500, accuracy 25.0 %, average precision 0.250" in page
-    assert "most frequent class of the test set: accuracy 75.0 %" in page
+    assert "most frequent class of the test part: accuracy 75.0 %" in page
     assert "Shares there: yes 25.0 %, no 75.0 %." in page
 
 
@@ -375,7 +375,7 @@ def test_a_leaky_split_is_called_so(tmp_path, rng):
     page = written(tmp_path, [cell(rng, split=split)])
     assert "- Split: channel (leaky)." in page
     assert "toy: how a system does on new patients. The split is leaky" in page
-    assert "before the split, so the test set does not have the natural shares" in page
+    assert "before the split, so the test part does not have the natural shares" in page
     assert "eaky" not in written(tmp_path, [cell(rng)])
 
 
@@ -393,7 +393,7 @@ def test_a_test_part_of_one_class_leaves_a_hole_and_nothing_else(tmp_path, rng):
     assert table["auc"].isna().all()
     assert table[["accuracy", "brier"]].notna().all(axis=None)
     assert "AUC" not in tables_in(page)[0][0]
-    assert "toy: AUC where a test set has one class only." in page
+    assert "toy: AUC where a test part has one class only." in page
 
 
 def test_failures_are_listed_and_the_rest_goes_on(tmp_path, rng, study):

@@ -157,7 +157,7 @@ def _parts(collection: SeriesCollection, split: Split) -> Parts:
         outside = [index for index in members if not 0 <= index < len(collection)]
         if outside:
             raise DataError(
-                f"the {name} part has the index {outside[0]}, but there are {len(collection)} series; the split "
+                f"the {name} set has the index {outside[0]}, but there are {len(collection)} series; the split "
                 "belongs to other data."
             )
     return parts
@@ -395,7 +395,7 @@ def _seen_in_training(
         ("training-saw-test", "test", fitted, "those the model was fitted on"),
     ):
         if both:
-            yield Finding(code, f"{len(both)} series of the {part} part are among {where}: {_named(both)}.")
+            yield Finding(code, f"{len(both)} series of the {part} set are among {where}: {_named(both)}.")
 
 
 def _statistics(collection: SeriesCollection, parts: Parts, scaling: Scaling) -> Iterator[Finding]:

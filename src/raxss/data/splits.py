@@ -471,9 +471,9 @@ def weak_parts(collection: SeriesCollection, split: Split) -> dict[str, str]:
         members = getattr(split, part).tolist()
         labels = {collection[index].label for index in members}
         if not members and fraction > 0:
-            found[part] = f"the {part} part has no series"
+            found[part] = f"the {part} set has no series"
         elif len(labels) == 1 < len(classes):
-            found[part] = f"the {part} part has one class only, {labels.pop()!r}"
+            found[part] = f"the {part} set has one class only, {labels.pop()!r}"
     return found
 
 
