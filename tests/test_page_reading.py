@@ -156,7 +156,7 @@ def test_a_window_alone_equal_weights_and_windows_that_do_not_overlap_have_their
     assert {row[5] for row in rows(page, "neighbors")} == {"0"}  # what rounding leaves over is no number
     assert page.locator(".weights").last.text_content().endswith("All weights are equal.")
     page = show(recording(["A1"], window_length=64, stride=64))
-    assert "those of the window at each moment" in page.locator(".trace .strips").text_content()
+    assert "those of the window at each time" in page.locator(".trace .strips").text_content()
 
 
 def test_a_gap_is_said_to_be_one(show):
