@@ -219,6 +219,6 @@ def test_the_reliability_diagram_has_a_point_a_bin(rng):
         np.testing.assert_allclose(np.asarray(line.get_xdata(), float), [row["said"] for row in rows])
         np.testing.assert_allclose(np.asarray(line.get_ydata(), float), [row["found"] for row in rows])
     assert [text.get_text() for text in ax.texts] == [str(row["n"]) for row in rows]
-    assert ax.get_xlabel() == "said: probability of 'soz'"
+    assert ax.get_xlabel() == "predicted probability of 'soz'"
     with pytest.raises(DataError, match="no rows"):
         plot_reliability({"uncalibrated": []})

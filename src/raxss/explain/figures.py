@@ -202,7 +202,7 @@ def plot_reliability(
     >>> rows = [{"from": 0.8, "to": 0.9, "n": 4, "said": 0.9, "found": 0.75, "low": 0.3, "high": 0.95}]
     >>> ax = plot_reliability({"uncalibrated": rows}, class_="AF")
     >>> ax.get_xlabel(), [text.get_text() for text in ax.texts]
-    ("said: probability of 'AF'", ['4'])
+    ("predicted probability of 'AF'", ['4'])
     """
     if not any(len(rows) for rows in tables.values()):
         raise DataError(
@@ -232,8 +232,8 @@ def plot_reliability(
         place, beside = (row["said"], row["found"]), (4, -9)
         ax.annotate(str(row["n"]), place, beside, textcoords="offset points", fontsize=SMALL - 1.5)
     what = "the most likely class" if class_ is None else repr(plain(class_))
-    ax.set_xlabel(f"said: probability of {what}", fontsize=NORMAL, parse_math=False)
-    ax.set_ylabel("found: share that was so", fontsize=NORMAL)
+    ax.set_xlabel(f"predicted probability of {what}", fontsize=NORMAL, parse_math=False)
+    ax.set_ylabel("observed frequency", fontsize=NORMAL)
     ax.tick_params(labelsize=SMALL)
     if len(tables) > 1:
         ax.legend(fontsize=SMALL, frameon=False, loc="upper left")

@@ -104,7 +104,7 @@ def write_faithfulness(
         models=models,
         verdicts=table(
             ["system", "verdict", "why"],
-            [[f"{name} (control)" if name in controls else name, *said] for name, said in verdicts.items()],
+            [[f"{name} (control)" if name in controls else name, *row] for name, row in verdicts.items()],
         ),
         claims=_claims(judged),
         rules=_rules(judged),
