@@ -1,6 +1,7 @@
 """Tests of every registered network: a new one needs one line in PARAMETERS. Other files test what is its own."""
 
 import inspect
+import re
 import threading
 
 import numpy as np
@@ -67,6 +68,7 @@ def sawtooths(rng):
 
 def test_every_registered_network_has_its_line():
     assert set(PARAMETERS) == set(BACKBONES)
+    assert set(PARAMETERS) <= set(re.findall(r'``"([^"]+)"``', RAxSSClassifier.__doc__))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -202,6 +204,9 @@ def sizes_of(name):
 @pytest.mark.parametrize(("name", "option"), [(name, option) for name in NAMES for option in sizes_of(name)])
 @pytest.mark.parametrize("size", [10**9, 10**12])
 def test_sizes_beyond_the_limit_are_refused_at_once(name, option, size):
+    assert option in MOST, (
+        f"add {option!r} to MOST in sizes.py, and pass it to check_at_least_1 and check_at_most"
+    )
     size += option in ("average_over", "large_kernel")  # which must be odd
     with pytest.raises(ConfigError, match=f"^{option} must be at most {MOST[option]}, got {size}"):
         build(name, **{option: [size] if option == "widths" else size})
@@ -259,8 +264,8 @@ def test_a_network_of_ones_own_is_tried():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_network_that_its_weights_do_not_fit_is_refused_while_it_is_built(name):
-    # So many outputs make a head of any network larger than SPARE_PARAMETERS.
+def test_a_network_that_its_weights_do_not_fit_is_refused_while_it_is_built(name, monkeypatch):
+    monkeypatch.setattr(sizes, "SPARE_PARAMETERS", 0)  # the head of a small network has fewer
     shape = {"n_variates": 3, "window_length": 2**8, "n_outputs": 40_000}
     with pytest.raises(
         ConfigError, match=r"the network would have [\d,]+ parameters or more, but the weights are 7"
