@@ -16,7 +16,7 @@ from raxss.errors import TrainingError
 from raxss.estimator.config import Config
 from raxss.estimator.fit import epoch_refresh, show_windows, support_in_batch
 from raxss.method.augmentation import AugmentationConfig
-from raxss.method.backbones import build_backbone
+from raxss.method.backbones import BACKBONES, build_backbone
 from raxss.method.feature_heads import FeatureHeads
 from raxss.method.sampling import epoch_order
 from raxss.method.training import step as stepping
@@ -75,7 +75,9 @@ LEARNED_WEIGHTS = {
     "projection": FEATURES | {"refresh": "batch", "projection": 8},
     "all": FEATURES | {"refresh": "batch", "projection": 8, "weighting": "gated"},
 }
-CAPTURABLE = ["patchtst", "convnet", "convnet-fine", "dlinear", "moderntcn", "mamba", "multiview", "ensemble"]
+CAPTURABLE = sorted(
+    {"ensemble"} | {name for name, made in BACKBONES.items() if getattr(made, "capturable", False)}
+)
 #: Networks whose steps are recorded, how their weights are learned, and augmentation.
 CASES = [
     *((backbone, None, None) for backbone in CAPTURABLE),
