@@ -41,7 +41,7 @@ def check(paths: list[Path], as_json: bool = False, signals: bool = True) -> Non
 
 
 def lines_of(inspection: Inspection) -> list[str]:
-    """As a person reads it: the verdict and the file, then one line a problem.
+    """As a person reads it: the verdict and the file, then one line per problem.
 
     >>> from raxss.data.inspection import Inspection, Problem
     >>> flat = Problem("flat", "'night.edf' has a channel 'C3' that is flat")

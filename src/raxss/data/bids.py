@@ -1,7 +1,7 @@
 """BIDS trees: plan of their labelled series, and table of their channels.
 
     root, labels -> runs, sidecars, channels -> CollectionPlan: what to read; what is absent; what did not match
-    root         -> table, one row a channel of a run, from the sidecars alone
+    root         -> table, one row per channel of a run, from the sidecars alone
 
 A tree without signals (sidecars only, or pointers of git-annex) still gives its table and one clear list of what to
 fetch. Nothing is read that a link or a name leads out of the root.

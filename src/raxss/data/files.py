@@ -281,7 +281,7 @@ def _manifest_lines(path: Path, *, labels_required: bool) -> list[Line]:
         if len(row) != len(header):
             raise RecordingError(
                 f"{what} has {len(row)} values in line {number} and {len(header)} columns "
-                f"({', '.join(header)}); one value a column is needed. Put quotes around values with commas."
+                f"({', '.join(header)}); one value per column is needed. Put quotes around values with commas."
             )
         cells = dict(zip(header, (cell.strip() for cell in row), strict=True))
         line = _line(number, cells, path.parent, what)

@@ -52,7 +52,7 @@ def assign_groups(
             f"there are {n_groups} groups for {len(used)} parts; a group is never cut in two, so at least "
             f"{len(used)} are needed. Split by something narrower, or give a part the fraction 0."
         )
-    counts = np.zeros((n_groups, classes.max() + 2))  # one column a class, and the total
+    counts = np.zeros((n_groups, classes.max() + 2))  # one column per class, and the total
     np.add.at(counts, (member, classes), 1)
     counts[:, -1] = counts[:, :-1].sum(axis=1)
     target = np.array([fractions[place] for place in used])[:, None] * counts.sum(axis=0)

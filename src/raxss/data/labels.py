@@ -132,7 +132,7 @@ def _clinical_rows(table: Table, subjects: list[str], label: LabelName, what: st
         if rows.setdefault(patient, row) != row:
             raise LabelError(
                 f"{what} has several rows of patient {display_name(patient)}, and line {line} contradicts the one "
-                "before; one row a patient is needed."
+                "before; one row per patient is needed."
             )
     return rows
 

@@ -61,7 +61,7 @@ def hold_out(
     groups = np.arange(len(labels)) if groups is None else np.asarray(groups)
     if len(groups) != len(labels):
         raise DataError(
-            f"{len(groups)} groups were given for {len(labels)} series; one group a series is needed."
+            f"{len(groups)} groups were given for {len(labels)} series; one group per series is needed."
         )
     _check_seed(seed)
     members: dict[Any, list[int]] = {}
@@ -237,7 +237,7 @@ def group_of(series: Series, level: str) -> Hashable:
 
 
 def groups_by(collection: SeriesCollection, by: str | None) -> tuple[str, list[Hashable]]:
-    """The level and one group a series; without ``by``, at the widest level that is known.
+    """The level and one group per series; without ``by``, at the widest level that is known.
 
     A wider level that only some series have is refused then.
     """

@@ -29,7 +29,7 @@ class MotifCollection:
     """Series, labelled ``motif`` and ``noise`` in turn, with the first samples of the motifs planted in each."""
 
     series: SeriesCollection
-    motif_starts: list[NDArray[np.int64]]  # one array a series, in order; empty for ``noise``
+    motif_starts: list[NDArray[np.int64]]  # one array per series, in order; empty for ``noise``
     motif: NDArray[np.float64]  # (1, motif_length), the same at every place
 
     @property

@@ -1,6 +1,6 @@
 """Batch prediction of many recordings, resumable, in several processes or on a cluster.
 
-    model folder, inputs -> one job a recording -> a part of a store each -> one table, in input order
+    model folder, inputs -> one job per recording -> a part of a store each -> one table, in input order
 
 A job reads one recording, so that a worker never holds more. Parts are addressed by content: the model, the
 settings, the recording's files. A rerun computes what is missing. The table has the bytes that a run without an
@@ -82,12 +82,12 @@ def predict_archive(
 ) -> tuple[pd.DataFrame, dict[str, Failure]]:
     """Predict recording by recording; parts of earlier runs are not computed again.
 
-    ``parts`` is a folder for one file a recording; on a cluster every node must see it, the model and the
+    ``parts`` is a folder for one file per recording; on a cluster every node must see it, the model and the
     recordings under the same paths. ``engine``, ``n_workers`` and ``address`` are those of `each_result`,
     ``n_threads`` those of each worker (None: as many as this process has, since the last digits depend on them),
     ``only`` the names of series wanted of prepared folders; the rest is as ``raxss predict`` has it.
 
-    Returns one row a series, in input order, and the failures, by name of the recording.
+    Returns one row per series, in input order, and the failures, by name of the recording.
     """
     settings = ModelSettings(
         Path(os.path.abspath(model)),

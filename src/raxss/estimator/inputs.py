@@ -1,6 +1,6 @@
 """Inputs of the estimator: conversion and validation of series, labels and groups.
 
-    arrays, ragged lists, Series, tables -> list of Series;  y, groups -> one value a series
+    arrays, ragged lists, Series, tables -> list of Series;  y, groups -> one value per series
 
 scikit-learn's own validation is used where it applies.
 """
@@ -88,7 +88,7 @@ def as_groups(groups: ArrayLike | None, series: list[Series]) -> NDArray[Any] | 
     array = np.asarray(groups)
     if len(array) != len(series):
         raise DataError(
-            f"{len(array)} groups were given for {len(series)} series; one group a series is needed, in the "
+            f"{len(array)} groups were given for {len(series)} series; one group per series is needed, in the "
             "same order."
         )
     return array

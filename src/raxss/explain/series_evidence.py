@@ -1,8 +1,8 @@
 """Evidence of one series: text, JSON, Parquet, figures, and loading again.
 
     SeriesEvidence: one prediction, taken apart
-        windows    one row a window: times, posteriors, support, weight, contributions
-        neighbors  one row a window and rank: times, similarity, overlap, the weight without this neighbour
+        windows    one row per window: times, posteriors, support, weight, contributions
+        neighbors  one row per window and rank: times, similarity, overlap, the weight without this neighbour
     <-> evidence.json, windows.parquet, neighbors.parquet
 
 The contributions add up to the score, each weight follows from a support, each support is the mean of a list

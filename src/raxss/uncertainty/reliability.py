@@ -1,6 +1,6 @@
 """Reliability table and calibration figures of predicted probabilities.
 
-    class indices (n,), probabilities (n, C) -> table: one row a bin, mean probability and observed share
+    class indices (n,), probabilities (n, C) -> table: one row per bin, mean probability and observed share
                                              -> Brier score, log loss, expected calibration error
 
 validation.py computes these on the validation set; explain/figures.py draws the table.

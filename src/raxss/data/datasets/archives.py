@@ -95,7 +95,7 @@ def read_text(text: TextFile, folder: Path) -> bytes:
 
 
 def read_numbers(text: TextFile, folder: Path, *, n_columns: int, n_rows: int) -> NDArray[np.float64]:
-    """The numbers of a text, one column a channel: ``(n_columns, n_rows)``, neither more nor fewer."""
+    """The numbers of a text, one column per channel: ``(n_columns, n_rows)``, neither more nor fewer."""
     what, content = _what(text), read_text(text, folder)
     try:
         lines = io.StringIO(content.decode("ascii"))

@@ -111,7 +111,7 @@ def download(
         safe_path(item.path)
     twice = [path for path, n in Counter(item.path for item in listed).items() if n > 1]
     if twice:
-        raise RecordingError(f"the list of files names {twice[0]!r} twice; one line a file is needed.")
+        raise RecordingError(f"the list of files names {twice[0]!r} twice; one line per file is needed.")
     folder = make_folder(folder)
     with output_lock(os.path.realpath(folder)), _opened_record(folder) as record:
         work = _Download(listed, folder, base, record, attempts, timeout, backoff, verify, on_bytes)

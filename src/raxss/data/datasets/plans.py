@@ -1,11 +1,11 @@
 """Named datasets on this disk: where one lies, how much of it is there, its plan and its series.
 
     name, root -> its folder -> complete, partly (n of m files) or absent
-    name, root, classes -> CollectionPlan: one RecordingPlan a file (or member of a zip) -> SeriesCollection
+    name, root, classes -> CollectionPlan: one RecordingPlan per file (or member of a zip) -> SeriesCollection
 
-The root holds one folder a dataset, named like it: ROOT/bonn, ROOT/ds003029. Where there is no such folder, but the
-dataset's files lie in the root itself, the root is taken as its folder. Only names, tables and headers are read for
-a plan. Next: raxss.data.plan reads what was planned; raxss.data.prepare writes it to a disk.
+The root holds one folder per dataset, named like it: ROOT/bonn, ROOT/ds003029. Where there is no such folder, but
+the dataset's files lie in the root itself, the root is taken as its folder. Only names, tables and headers are
+read for a plan. Next: raxss.data.plan reads what was planned; raxss.data.prepare writes it to a disk.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     register_dataset(Dataset) -> DATASETS[name]
 
 The modules of collections/ register theirs when the package is imported; others register from outside.
-Next: collections/ has one module a dataset.
+Next: collections/ has one module per dataset.
 """
 
 from __future__ import annotations

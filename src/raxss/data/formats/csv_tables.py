@@ -1,4 +1,4 @@
-"""CSV format: a table of numbers, one column a channel, with or without names and a time axis.
+"""CSV format: a table of numbers, one column per channel, with or without names and a time axis.
 
     its lines -> problems
     a file that was not refused -> samples (n_columns, n_lines), names, rate and start where a time axis states them
@@ -129,7 +129,7 @@ def _numbers(block: list[tuple[int, str]], width: int) -> NDArray[np.float64]:
         cells = line.split(",")
         if len(cells) != width:
             found = f"line {place} has {len(cells)} values, and the lines before {width}"
-            raise Refused("header-damaged", f"{found}; every line needs one value a variate")
+            raise Refused("header-damaged", f"{found}; every line needs one value per variate")
         wrong = next((cell.strip() for cell in cells if not _is_number(cell)), None)
         if wrong is not None:  # a wrong number or sign may be quoted, a word may be somebody's name
             found = f"line {place} has {'a word' if any(map(str.isalpha, wrong)) else quoted(wrong)}"

@@ -91,7 +91,7 @@ def _check_samples(header: ArrayHeader, what: str) -> None:
         raise Refused("not-supported", f"{found}; real numbers are needed. Write them as floats.")
     if len(shape) not in (1, 2):
         found = f"{what} has {len(shape)} dimensions, shape {shape}"
-        needed = "(n_samples,) or (n_variates, n_samples) is needed. Store one series a file."
+        needed = "(n_samples,) or (n_variates, n_samples) is needed. Store one series per file."
         raise Refused("not-supported", f"{found}; {needed}")
     if math.prod(shape) == 0:
         raise Refused("no-data", f"{what} has no samples, shape {shape}. Leave the file out.")

@@ -78,7 +78,7 @@ def read_json(path: Path, root: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RecordingFacts:
-    """What a recording's own header states, one entry a channel."""
+    """What a recording's own header states, one entry per channel."""
 
     names: Sequence[str]
     rates: Sequence[float]
@@ -274,7 +274,7 @@ def _channels_problems(
     rows = table.values("name")
     if not rows:
         found = f"{display_name(path)} has no {'column' if rows is None else 'row below'} 'name'"
-        raise Refused("sidecar-damaged", f"{found}; one row a channel is needed. Correct it.")
+        raise Refused("sidecar-damaged", f"{found}; one row per channel is needed. Correct it.")
     types = table.values("type")
     if types is None:
         yield Problem("sidecar-incomplete", f"{display_name(path)} has no column 'type'. Add it.")

@@ -2,8 +2,8 @@
 
     FOLDER/                 written whole by `raxss.data.prepare.preparing.prepare`
       prepared.json         format, source, preparation, hashes of all that went in and came out
-      series.parquet        one row a series: name, label, origin, rate, length, where its samples are
-      samples/*.npy         float32, one file a recording: its series one after the other, variates × time
+      series.parquet        one row per series: name, label, origin, rate, length, where its samples are
+      samples/*.npy         float32, one file per recording: its series one after the other, variates × time
       problems.json         what was absent, unmatched, left out or doubtful, by name
 
     FOLDER -> PreparedCollection: series whose samples are mapped from the disk when they are needed

@@ -1,4 +1,4 @@
-"""Writer of output folders: one folder a recording, with its report and the evidence of its series.
+"""Writer of output folders: one folder per recording, with its report and the evidence of its series.
 
     SeriesEvidence, one channel after the other -> OUT/<recording>/report.html
                                                    OUT/<recording>/<channel>/evidence.json, windows.parquet, ...
@@ -35,7 +35,7 @@ def write_recordings(
     when_done: WhenDone | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Write a folder with one folder a recording in it; it appears whole or not at all.
+    """Write a folder with one folder per recording in it; it appears whole or not at all.
 
     ``evidence`` is of the series of ``recordings``, in their order. Both are read recording by recording, so that
     not all need be in memory.

@@ -85,7 +85,7 @@ class Parts:
     """Results of all probes."""
 
     series: list[dict[str, Any]]  # of each: name, group, label, seconds, predicted, probability, n_windows
-    by_series: dict[str, list[Any]]  # probe -> one result a series; None where it does not apply
+    by_series: dict[str, list[Any]]  # probe -> one result per series; None where it does not apply
     of_all: dict[str, Any]  # probe -> its result
     about: dict[str, Any] = field(default_factory=dict)  # name of the model, classes, settings of the probes
 

@@ -32,7 +32,7 @@ class ModernTCN(FeatureNetwork):
     Parameters
     ----------
     widths
-        Features of a patch, one number a stage; from one stage to the next two places become one.
+        Features of a patch, one number per stage; from one stage to the next two places become one.
     n_blocks
         Blocks in each stage.
     patch_length, patch_stride

@@ -280,7 +280,7 @@ def _feature_rows(features: ArrayLike, n_windows: int) -> NDArray[np.float64]:
     if rows.ndim != 2 or rows.shape[0] != n_windows or rows.shape[1] == 0:
         raise DataError(
             f"features have shape {rows.shape}, but the series has {n_windows} windows; needed is "
-            f"({n_windows}, d), one vector a window at this window_length and stride."
+            f"({n_windows}, d), one vector per window at this window_length and stride."
         )
     return np.ascontiguousarray(rows, dtype=np.float64)
 
@@ -298,7 +298,7 @@ def retrieve_many(
     on_progress: Callable[[float], None] | None = None,
     **settings: Any,
 ) -> list[Retrieval]:
-    """`retrieve` of many series, each within its own, with the same settings; ``features`` has one array a series.
+    """`retrieve` of many series, each within its own, with the same settings; ``features``: an array per series.
 
     Examples
     --------
