@@ -184,13 +184,18 @@ def test_the_same_seed_gives_the_same_fit_and_augmentation_another(rng):
     assert np.abs(fits[0] - fits[2]).max() > 1e-3
 
 
-def test_a_model_folder_and_its_card_name_the_augmentation(rng, tmp_path):
+@pytest.mark.parametrize(
+    ("space", "compared"),
+    [("signal", "pearson similarity of the signal"), ("features", "cosine similarity in feature space")],
+)
+def test_a_model_folder_and_its_card_name_augmentation_and_similarity(rng, tmp_path, space, compared):
     series = waves(rng, n_variates=3)
-    model = RAxSSClassifier(augmentation={"flip": 0.5, "mirror": [0, 2]}, **SMALL).fit(series)
+    model = RAxSSClassifier(augmentation={"flip": 0.5, "mirror": [0, 2]}, space=space, **SMALL).fit(series)
     again = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "model"), device="cpu")
     assert again.config == model.config
     card = (tmp_path / "model" / "README.md").read_text()
     assert "stride 8; augmentation: flip 0.5, mirror 0 and 2\n" in card
+    assert compared in card
     plain = RAxSSClassifier(augmentation=None, **SMALL).fit(series).save_pretrained(tmp_path / "plain")
     assert "at random" not in (plain / "README.md").read_text()
 

@@ -360,6 +360,7 @@ NINE = np.random.default_rng(0).normal(size=9)
     ("series", "labels", "error", "message"),
     [
         ([], [], EmptyDataError, "no series were given"),
+        (np.zeros((4, 1, 2, 9)), [0, 1] * 2, DataError, r"X has 4 dimensions.*2-D array.*3-D array"),
         ([NINE] * 3, ["x"] * 3, LabelError, "all 3 labels are 'x'"),
         ([NINE] * 3, [0, 1], LabelError, "2 labels were given for 3 series"),
         ([Series([1.0, 2.0])], None, LabelError, "requires y to be passed"),
