@@ -26,7 +26,7 @@ SPLITTING = {  # options that raxss audit-split has as well
     "folds": "Number of cross-validation folds; one split per fold.",
     "leave_out": "Leave-one-group-out: one split per centre (or patient, ...).",
     "balance": "none; train_val (after the split); before_split, sss_nih_quarter (SSS's, which change the test "
-    "part).",
+    "set).",
 }
 
 
