@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raxss import RAxSSClassifier
 from raxss.errors import ConfigError
 from raxss.estimator.config import ADDED_LATER, PRESETS, SIGNALS, Config, setting_homes
 from raxss.method.aggregation import AggregationConfig
@@ -49,7 +50,8 @@ configs = st.builds(
         temperature=st.just("learned") | st.floats(1e-300, 1e300),
     ),
     calibration=st.builds(CalibrationConfig, calibration=st.sampled_from(METHODS)),
-    augmentation=st.builds(
+    augmentation=st.just("auto")
+    | st.builds(
         AugmentationConfig,
         flip=st.integers(0, 1) | st.floats(0, 1),
         mirror=st.lists(st.integers(0, 99), unique=True),
@@ -79,6 +81,12 @@ def test_the_paper_preset_is_what_the_paper_says():
 def test_sss_is_the_paper_with_uniform_weights():
     paper, sss = Config.preset("paper").parameters(), Config.preset("sss").parameters()
     assert {name: sss[name] for name in sss if sss[name] != paper[name]} == {"weighting": "uniform"}
+
+
+def test_settings_without_a_preset_are_the_default_of_the_estimator():
+    made, default = RAxSSClassifier.from_config(Config()), RAxSSClassifier()
+    assert repr(made.get_params()) == repr(default.get_params())
+    assert made.config == Config()
 
 
 @pytest.mark.parametrize("signal", SIGNALS)
@@ -115,7 +123,10 @@ def test_what_is_written_holds_every_setting_under_a_name_of_its_own(tmp_path):
     lines = Config().to_toml().splitlines()
     written = [line.split(" = ")[0] for line in lines if " = " in line]
     kinds = {kind.name for kind in dataclasses.fields(AugmentationConfig)}  # one parameter of the estimator
-    assert sorted(written) == sorted(set(setting_homes()) - {"augmentation"} | kinds)  # each name once
+    assert sorted(written) == sorted(setting_homes())  # each name once
+    explicit = dataclasses.replace(Config(), augmentation=AugmentationConfig()).to_toml().splitlines()
+    written = [line.split(" = ")[0] for line in explicit if " = " in line]
+    assert sorted(written) == sorted(set(setting_homes()) - {"augmentation"} | kinds)
     assert Config.from_file(tmp_path / "settings.toml") == Config()
 
 
@@ -192,6 +203,19 @@ def test_settings_have_the_hash_from_before_there_were_others():
     assert {name: Config.preset(name).hash for name in PRESETS} == hashes
 
 
+def test_automatic_augmentation_is_no_setting_of_a_fitted_model():
+    with pytest.raises(ConfigError, match="augmentation is 'auto', which fit resolves"):
+        Config.from_tables(Config().tables())
+
+
+def test_a_section_replaces_automatic_augmentation_and_the_word_replaces_a_section():
+    flipped = Config().updated({"augmentation": {"flip": 0.5}})
+    assert flipped.augmentation == AugmentationConfig(flip=0.5)
+    assert Config.from_toml("[augmentation]").augmentation == AugmentationConfig()
+    assert Config.from_toml('augmentation = "auto"', start=flipped) == Config()
+    assert len({Config().hash, flipped.hash, Config.from_toml("[augmentation]").hash}) == 3
+
+
 def test_settings_of_an_earlier_version_get_what_stood_for_those_that_came_later():
     tables = Config().tables()
     for stage in tables.values():
@@ -260,6 +284,7 @@ def test_one_sample_and_one_window_of_exclusion_are_told_apart():
         ("preset = 5", r"unknown preset 5"),
         ("preset = 'recommended'\nsignal = 'ekg'", r"signal.*'ekg'.*ecg"),
         ("preset = 'paper'\nsignal = 'eeg'", r"signal = 'eeg' goes with the preset 'recommended'"),
+        ("augmentation = 'light'", r"'augmentation' must be a section .* got 'light'"),
         ("signal = 'eeg'", r"unknown section 'signal'"),
         ("retrieval = 3", r"'retrieval' must be a section with settings, \[retrieval\], got 3"),
         ("retrieval.measure = 'pearsn'", r"retrieval.measure is 'pearsn'; did you mean 'pearson'"),

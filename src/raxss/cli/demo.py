@@ -93,7 +93,7 @@ def _circumstances(model: RAxSSClassifier, seed: int, preset: str) -> dict[str, 
         "preset": preset,
         "seed": seed,
         "weighting": model.weighting,
-        "config_hash": model.config.hash,
+        "config_hash": model.config_.hash,
         "hardware": f"{hardware}, {torch.get_num_threads()} threads",
         "versions": versions(),
     }
