@@ -25,6 +25,8 @@ from raxss.method.weighting import WEIGHTINGS
 from raxss.method.windows import WindowConfig
 from raxss.uncertainty.calibration import METHODS, CalibrationConfig
 
+MEASURED = tuple(name for name in PRESETS if name != "recommended")  # "auto" is for any data
+
 numbers = st.integers(0, 10**9) | st.floats(0, 1e12)
 distances = st.integers(0, 10**6) | st.floats(0, 8)
 whole = st.integers(1, 10**9)
@@ -83,15 +85,18 @@ def test_sss_is_the_paper_with_uniform_weights():
     assert {name: sss[name] for name in sss if sss[name] != paper[name]} == {"weighting": "uniform"}
 
 
-def test_settings_without_a_preset_are_the_default_of_the_estimator():
-    made, default = RAxSSClassifier.from_config(Config()), RAxSSClassifier()
-    assert repr(made.get_params()) == repr(default.get_params())
-    assert made.config == Config()
+def test_recommended_is_the_default_of_the_estimator():
+    assert Config.preset("recommended") == Config()
+    default = RAxSSClassifier().get_params()
+    for made in (RAxSSClassifier.from_preset("recommended"), RAxSSClassifier.from_config(Config())):
+        assert made.get_params() == default
+        assert repr(made.get_params()) == repr(default)  # 1 == 1.0, though they are a sample and a window
+        assert made.config == Config()
 
 
 @pytest.mark.parametrize("signal", SIGNALS)
 def test_a_kind_of_signal_changes_what_it_names_and_nothing_else(signal):
-    plain, own = Config.preset("recommended").tables(), Config.preset("recommended", signal=signal).tables()
+    plain, own = Config.preset("tuned").tables(), Config.preset("tuned", signal=signal).tables()
     named = tomllib.loads(
         (resources.files("raxss.estimator") / "presets" / f"signal-{signal}.toml").read_text("utf-8")
     )
@@ -134,14 +139,15 @@ def test_a_preset_line_starts_from_that_preset():
     config = Config.from_toml('preset = "paper"\n[retrieval]\nmeasure = "cosine"')
     assert config == Config.preset("paper").updated({"retrieval": {"measure": "cosine"}})
     assert config.training.batch_size == 8192
-    ecg = Config.from_toml('preset = "recommended"\nsignal = "ecg"')
-    assert ecg == Config.preset("recommended", signal="ecg")
+    ecg = Config.from_toml('preset = "tuned"\nsignal = "ecg"')
+    assert ecg == Config.preset("tuned", signal="ecg")
 
 
 def test_a_start_is_kept_where_the_text_says_nothing_and_gives_way_to_a_preset_line():
     start = Config.preset("paper")
     assert Config.from_toml("[aggregation]\ntemperature = 0.5", start=start).training == start.training
-    assert Config.from_toml('preset = "recommended"', start=start) == Config.preset("recommended")
+    assert Config.from_toml('preset = "tuned"', start=start) == Config.preset("tuned")
+    assert Config.from_toml('preset = "recommended"', start=start) == Config()
 
 
 def test_plain_parameters_find_their_stages():
@@ -199,8 +205,8 @@ def test_the_hash_changes_with_every_setting():
 
 
 def test_settings_have_the_hash_from_before_there_were_others():
-    hashes = {"paper": "d03895445e62", "sss": "a0bbeffc38fc", "recommended": "6c99b9a5c82c"}
-    assert {name: Config.preset(name).hash for name in PRESETS} == hashes
+    hashes = {"paper": "d03895445e62", "sss": "a0bbeffc38fc", "tuned": "6c99b9a5c82c"}
+    assert {name: Config.preset(name).hash for name in MEASURED} == hashes
 
 
 def test_automatic_augmentation_is_no_setting_of_a_fitted_model():
@@ -226,7 +232,7 @@ def test_settings_of_an_earlier_version_get_what_stood_for_those_that_came_later
     assert {name: read[name] for name in ADDED_LATER} == dict(ADDED_LATER)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", MEASURED)
 def test_the_numbers_of_a_preset_do_not_depend_on_the_data(preset):
     training = Config.preset(preset).training
     assert not training.update_batch_norm
@@ -282,8 +288,9 @@ def test_one_sample_and_one_window_of_exclusion_are_told_apart():
         ("retreival.measure = 'cosine'", r"unknown section 'retreival'; did you mean 'retrieval'"),
         ("preset = 'recomended'", r"unknown preset 'recomended'; did you mean 'recommended'"),
         ("preset = 5", r"unknown preset 5"),
-        ("preset = 'recommended'\nsignal = 'ekg'", r"signal.*'ekg'.*ecg"),
-        ("preset = 'paper'\nsignal = 'eeg'", r"signal = 'eeg' goes with the preset 'recommended'"),
+        ("preset = 'tuned'\nsignal = 'ekg'", r"signal.*'ekg'.*ecg"),
+        ("preset = 'paper'\nsignal = 'eeg'", r"signal = 'eeg' goes with the preset 'tuned'"),
+        ("preset = 'recommended'\nsignal = 'eeg'", r"'recommended' is one method for all .* Choose 'tuned'"),
         ("augmentation = 'light'", r"'augmentation' must be a section .* got 'light'"),
         ("signal = 'eeg'", r"unknown section 'signal'"),
         ("retrieval = 3", r"'retrieval' must be a section with settings, \[retrieval\], got 3"),

@@ -313,12 +313,14 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def from_preset(cls, name: str, *, signal: str | None = None, **parameters: Any) -> Self:
-        """An unfitted estimator with the settings of `paper`, `sss` or `recommended`.
+        """An unfitted estimator with the settings of `paper`, `sss`, `tuned` or `recommended`.
+
+        `recommended` is the estimator's default, `RAxSSClassifier()`.
 
         Parameters
         ----------
         signal
-            ``"eeg"``, ``"ecg"`` or ``"motion"``, for what `recommended` does otherwise with such signals.
+            ``"eeg"``, ``"ecg"`` or ``"motion"``, for what `tuned` does otherwise with such signals.
         **parameters
             Any parameter of the estimator, on top.
 

@@ -1,6 +1,6 @@
 """Settings of the estimator: composition, presets, TOML files, hashes.
 
-    preset (paper, sss, recommended) or TOML -> Config -> TOML with every setting that was used
+    preset (paper, sss, tuned, recommended) or TOML -> Config -> TOML with every setting that was used
 
 Each stage has its settings in a frozen dataclass of its own; `Config` composes them. Field names are unique
 over the stages, so that the estimator can have them as plain parameters; augmentation is one parameter there,
@@ -46,8 +46,8 @@ ADDED_LATER: Mapping[str, Any] = {
     "conformal_alpha": 0.1,
     "update_batch_norm": False,
 }
-PRESETS = ("paper", "sss", "recommended")
-SIGNALS = ("eeg", "ecg", "motion")  # for which `recommended` has settings of its own
+PRESETS = ("paper", "sss", "tuned", "recommended")
+SIGNALS = ("eeg", "ecg", "motion")  # for which `tuned` has settings of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,14 +190,14 @@ class Config:
 
     @classmethod
     def preset(cls, name: str, *, signal: str | None = None) -> Config:
-        """One of the named methods: `paper`, `sss`, `recommended`.
+        """One of the named methods: `paper`, `sss`, `tuned`, or `recommended`, which is `Config()`.
 
         Parameters
         ----------
         signal
-            ``"eeg"``, ``"ecg"`` or ``"motion"``: views and augmentation of `recommended` for such signals.
+            ``"eeg"``, ``"ecg"`` or ``"motion"``: views and augmentation of `tuned` for such signals.
 
-        >>> Config.preset("recommended", signal="eeg").backbone.backbone_options
+        >>> Config.preset("tuned", signal="eeg").backbone.backbone_options
         {'views': ['ppv']}
         """
         if name not in PRESETS:
@@ -206,10 +206,10 @@ class Config:
         if signal is None:
             return found
         one_of("signal", signal, SIGNALS)
-        if name != "recommended":
+        if name != "tuned":
             raise ConfigError(
-                f"signal = {signal!r} goes with the preset 'recommended'; {name!r} is one method for all signals. "
-                "Leave signal out."
+                f"signal = {signal!r} goes with the preset 'tuned'; {name!r} is one method for all signals. Choose "
+                "'tuned' (--preset tuned), or leave signal out."
             )
         return cls.from_toml(_preset_text(f"signal-{signal}"), start=found)
 
