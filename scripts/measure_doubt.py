@@ -1,7 +1,7 @@
 """Measure whether probabilities, prediction sets and warnings keep what they promise.
 
     python scripts/measure_doubt.py --root FOLDER --out results/doubt
-    python scripts/measure_doubt.py --root FOLDER --out results/doubt --system recommended --device cuda
+    python scripts/measure_doubt.py --root FOLDER --out results/doubt --system tuned --device cuda
 
 FOLDER holds the datasets bern-barcelona, bonn and cinc2017. A small network a fold, some minutes on one core, or a
 system with the settings of studies/DATASET.toml; what is there already (answers-*.parquet) is not computed again,
@@ -138,7 +138,7 @@ ABOUT = """# Does the doubt hold?
 
 Made by `scripts/measure_doubt.py`: five folds by group, 60 % to learn from, 20 % validation, 20 % test. `small`: a
 convolutional network a fold, its validation part used for early stopping, calibration and prediction sets alike.
-`recommended`: the system of that name as the dataset's study has it, which stops by nothing. All numbers are of
+`tuned`: the system of that name as the dataset's study has it, which stops by nothing. All numbers are of
 the test parts together. `warned`: share of the series, all of the same dataset, that were called unlike the
 training data (false alarms). `width`: mean width of the interval of the most likely class, Venn-Abers for
 `venn-abers` of series, else the block bootstrap over windows, which there is not (–) where a series has fewer
@@ -188,7 +188,7 @@ def main() -> None:
     for name in arguments.datasets:
         predictions_of(name, arguments.system, arguments)
     for name in WINDOWS:
-        for system in (SMALL, "recommended"):
+        for system in (SMALL, "tuned"):
             if place_of(name, system, out).exists():
                 predictions = predictions_of(name, system, arguments)
                 n_validation = predictions["n_validation"].groupby(predictions["fold"]).first()

@@ -56,9 +56,9 @@ PASSED = (0.5, 150.0)  # Hz that the training data was filtered to by its author
 FOCAL = "focal"
 STUDY = Path(__file__).parents[1] / "studies" / "bern-barcelona.toml"
 MODELS = {  # system of the study, window, stride
-    "recommended": ("recommended", 1024, 64),
+    "tuned": ("tuned", 1024, 64),
     "raxss-pearson": ("raxss-pearson", 1024, 64),
-    "recommended-short": ("recommended", 128, 16),
+    "tuned-short": ("tuned", 128, 16),
 }
 AS_MARKED = (
     "bipolar, 0.5-150 Hz"  # the montage of the marks, the band of the training data: decided beforehand

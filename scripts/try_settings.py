@@ -1,4 +1,4 @@
-"""Compare settings of `recommended` by cross-validation inside the training series of a study's first fold.
+"""Compare settings of `tuned` by cross-validation inside the training series of a study's first fold.
 
     python scripts/try_settings.py studies/bonn.toml --root FOLDER --out trials.csv \\
         'as it is={}' 'longer={"max_epochs": 12}'
@@ -29,7 +29,7 @@ from raxss.data.prepare.folder import read_prepared
 from raxss.data.splits import folds
 from raxss.metrics import score
 
-SYSTEM = "recommended"
+SYSTEM = "tuned"
 NOISE = {"auc_10dB": 10, "auc_0dB": 0}
 
 

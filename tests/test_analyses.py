@@ -47,7 +47,7 @@ STUDY = """
     batch_size = 256
 
     [system.small]
-    base = "recommended"
+    base = "tuned"
     backbone = "convnet"
     backbone_options = { width = 2 }
     n_neighbors = 3

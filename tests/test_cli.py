@@ -13,13 +13,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from raxss import RAxSSClassifier
 from raxss.cli import app, main
+from raxss.data.files import read_manifest
 from raxss.errors import RAxSSError
 from raxss.explain import Report
+from raxss.method.augmentation import LIGHT, AugmentationConfig
 from toys import hears_ctrl_c, waves
 
 CPU = ["--device", "cpu"]
@@ -223,6 +226,17 @@ def test_an_unknown_bank_size_or_ending_is_refused_before_anything_is_read(model
     assert "'p.xlsx' must end in .csv or .parquet" in wrong
 
 
+def test_fit_without_a_preset_is_the_estimator_with_its_defaults(manifest, tmp_path):
+    raxss("fit", manifest, "--out", tmp_path / "m", *FAST)
+    own = {"window_length": 32, "stride": 8, "max_epochs": 2}
+    model = RAxSSClassifier(**own, random_state=69421, device="cpu").fit(read_manifest(manifest))
+    read = RAxSSClassifier.from_pretrained(tmp_path / "m")
+    assert read.config_ == model.config_
+    assert read.config_.augmentation == AugmentationConfig(**LIGHT)
+    for name, value in model.backbone_.state_dict().items():
+        torch.testing.assert_close(read.backbone_.state_dict()[name], value, rtol=0, atol=0)
+
+
 def test_fit_takes_a_settings_file_on_top_of_a_preset(manifest, tmp_path):
     (tmp_path / "mine.toml").write_text("[retrieval]\nmeasure = 'cosine'\n")
     raxss(
@@ -271,6 +285,11 @@ def test_a_file_name_cannot_become_a_formula(model, tmp_path, rng):
     ("options", "message"),
     [
         (["--preset", "papr"], "did you mean 'paper'"),
+        (
+            ["--signal", "eeg"],
+            "'recommended' is one method for all signals. Choose 'tuned' (--preset tuned), or",
+        ),
+        (["--preset", "tuned", "--signal", "egg"], "did you mean 'eeg'"),
         (["--config", "mine.toml"], "'retrieval.mesure'; did you mean 'measure'"),
         (["--config", "no.toml"], "no.toml"),
     ],

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raxss import RAxSSClassifier
 from raxss.errors import ConfigError
 from raxss.estimator.config import ADDED_LATER, PRESETS, SIGNALS, Config, setting_homes
 from raxss.method.aggregation import AggregationConfig
@@ -23,6 +24,8 @@ from raxss.method.training.settings import TrainingConfig
 from raxss.method.weighting import WEIGHTINGS
 from raxss.method.windows import WindowConfig
 from raxss.uncertainty.calibration import METHODS, CalibrationConfig
+
+MEASURED = tuple(name for name in PRESETS if name != "recommended")  # "auto" is for any data
 
 numbers = st.integers(0, 10**9) | st.floats(0, 1e12)
 distances = st.integers(0, 10**6) | st.floats(0, 8)
@@ -49,7 +52,8 @@ configs = st.builds(
         temperature=st.just("learned") | st.floats(1e-300, 1e300),
     ),
     calibration=st.builds(CalibrationConfig, calibration=st.sampled_from(METHODS)),
-    augmentation=st.builds(
+    augmentation=st.just("auto")
+    | st.builds(
         AugmentationConfig,
         flip=st.integers(0, 1) | st.floats(0, 1),
         mirror=st.lists(st.integers(0, 99), unique=True),
@@ -81,9 +85,18 @@ def test_sss_is_the_paper_with_uniform_weights():
     assert {name: sss[name] for name in sss if sss[name] != paper[name]} == {"weighting": "uniform"}
 
 
+def test_recommended_is_the_default_of_the_estimator():
+    assert Config.preset("recommended") == Config()
+    default = RAxSSClassifier().get_params()
+    for made in (RAxSSClassifier.from_preset("recommended"), RAxSSClassifier.from_config(Config())):
+        assert made.get_params() == default
+        assert repr(made.get_params()) == repr(default)  # 1 == 1.0, though they are a sample and a window
+        assert made.config == Config()
+
+
 @pytest.mark.parametrize("signal", SIGNALS)
 def test_a_kind_of_signal_changes_what_it_names_and_nothing_else(signal):
-    plain, own = Config.preset("recommended").tables(), Config.preset("recommended", signal=signal).tables()
+    plain, own = Config.preset("tuned").tables(), Config.preset("tuned", signal=signal).tables()
     named = tomllib.loads(
         (resources.files("raxss.estimator") / "presets" / f"signal-{signal}.toml").read_text("utf-8")
     )
@@ -115,7 +128,10 @@ def test_what_is_written_holds_every_setting_under_a_name_of_its_own(tmp_path):
     lines = Config().to_toml().splitlines()
     written = [line.split(" = ")[0] for line in lines if " = " in line]
     kinds = {kind.name for kind in dataclasses.fields(AugmentationConfig)}  # one parameter of the estimator
-    assert sorted(written) == sorted(set(setting_homes()) - {"augmentation"} | kinds)  # each name once
+    assert sorted(written) == sorted(setting_homes())  # each name once
+    explicit = dataclasses.replace(Config(), augmentation=AugmentationConfig()).to_toml().splitlines()
+    written = [line.split(" = ")[0] for line in explicit if " = " in line]
+    assert sorted(written) == sorted(set(setting_homes()) - {"augmentation"} | kinds)
     assert Config.from_file(tmp_path / "settings.toml") == Config()
 
 
@@ -123,14 +139,15 @@ def test_a_preset_line_starts_from_that_preset():
     config = Config.from_toml('preset = "paper"\n[retrieval]\nmeasure = "cosine"')
     assert config == Config.preset("paper").updated({"retrieval": {"measure": "cosine"}})
     assert config.training.batch_size == 8192
-    ecg = Config.from_toml('preset = "recommended"\nsignal = "ecg"')
-    assert ecg == Config.preset("recommended", signal="ecg")
+    ecg = Config.from_toml('preset = "tuned"\nsignal = "ecg"')
+    assert ecg == Config.preset("tuned", signal="ecg")
 
 
 def test_a_start_is_kept_where_the_text_says_nothing_and_gives_way_to_a_preset_line():
     start = Config.preset("paper")
     assert Config.from_toml("[aggregation]\ntemperature = 0.5", start=start).training == start.training
-    assert Config.from_toml('preset = "recommended"', start=start) == Config.preset("recommended")
+    assert Config.from_toml('preset = "tuned"', start=start) == Config.preset("tuned")
+    assert Config.from_toml('preset = "recommended"', start=start) == Config()
 
 
 def test_plain_parameters_find_their_stages():
@@ -188,8 +205,21 @@ def test_the_hash_changes_with_every_setting():
 
 
 def test_settings_have_the_hash_from_before_there_were_others():
-    hashes = {"paper": "d03895445e62", "sss": "a0bbeffc38fc", "recommended": "6c99b9a5c82c"}
-    assert {name: Config.preset(name).hash for name in PRESETS} == hashes
+    hashes = {"paper": "d03895445e62", "sss": "a0bbeffc38fc", "tuned": "6c99b9a5c82c"}
+    assert {name: Config.preset(name).hash for name in MEASURED} == hashes
+
+
+def test_automatic_augmentation_is_no_setting_of_a_fitted_model():
+    with pytest.raises(ConfigError, match="augmentation is 'auto', which fit resolves"):
+        Config.from_tables(Config().tables())
+
+
+def test_a_section_replaces_automatic_augmentation_and_the_word_replaces_a_section():
+    flipped = Config().updated({"augmentation": {"flip": 0.5}})
+    assert flipped.augmentation == AugmentationConfig(flip=0.5)
+    assert Config.from_toml("[augmentation]").augmentation == AugmentationConfig()
+    assert Config.from_toml('augmentation = "auto"', start=flipped) == Config()
+    assert len({Config().hash, flipped.hash, Config.from_toml("[augmentation]").hash}) == 3
 
 
 def test_settings_of_an_earlier_version_get_what_stood_for_those_that_came_later():
@@ -202,7 +232,7 @@ def test_settings_of_an_earlier_version_get_what_stood_for_those_that_came_later
     assert {name: read[name] for name in ADDED_LATER} == dict(ADDED_LATER)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", MEASURED)
 def test_the_numbers_of_a_preset_do_not_depend_on_the_data(preset):
     training = Config.preset(preset).training
     assert not training.update_batch_norm
@@ -258,8 +288,10 @@ def test_one_sample_and_one_window_of_exclusion_are_told_apart():
         ("retreival.measure = 'cosine'", r"unknown section 'retreival'; did you mean 'retrieval'"),
         ("preset = 'recomended'", r"unknown preset 'recomended'; did you mean 'recommended'"),
         ("preset = 5", r"unknown preset 5"),
-        ("preset = 'recommended'\nsignal = 'ekg'", r"signal.*'ekg'.*ecg"),
-        ("preset = 'paper'\nsignal = 'eeg'", r"signal = 'eeg' goes with the preset 'recommended'"),
+        ("preset = 'tuned'\nsignal = 'ekg'", r"signal.*'ekg'.*ecg"),
+        ("preset = 'paper'\nsignal = 'eeg'", r"signal = 'eeg' goes with the preset 'tuned'"),
+        ("preset = 'recommended'\nsignal = 'eeg'", r"'recommended' is one method for all .* Choose 'tuned'"),
+        ("augmentation = 'light'", r"'augmentation' must be a section .* got 'light'"),
         ("signal = 'eeg'", r"unknown section 'signal'"),
         ("retrieval = 3", r"'retrieval' must be a section with settings, \[retrieval\], got 3"),
         ("retrieval.measure = 'pearsn'", r"retrieval.measure is 'pearsn'; did you mean 'pearson'"),

@@ -127,7 +127,7 @@ def test_a_model_comes_back_as_it_went_with_the_table_of_each_member(fitted, tmp
     loaded = RAxSSClassifier.from_pretrained(folder, device="cpu")
     np.testing.assert_array_equal(loaded.predict_proba(series), model.predict_proba(series))
     settings = Config.from_file(folder / "settings.toml")
-    assert settings.hash == model.config.hash
+    assert settings.hash == model.config_.hash
     assert settings.backbone.backbone_options["members"] == [{"width": 4}, {"width": 8, "derivatives": 0}]
     assert [member.derivatives for member in loaded.backbone_.members] == [1, 0]
 

@@ -385,7 +385,7 @@ def test_batch_norm_statistics_are_those_of_the_cpu(backbone, on_host, monkeypat
 # The estimator on the embedded sample
 
 
-@pytest.fixture(scope="module", params=["recommended", "paper"])
+@pytest.fixture(scope="module", params=["tuned", "paper"])
 def model_and_sample(request):
     sample = load_sample()[::4]
     settings = {

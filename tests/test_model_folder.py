@@ -40,7 +40,7 @@ def test_a_model_comes_back_as_it_went(model_and_series, folder):
     model, series = model_and_series
     loaded = RAxSSClassifier.from_pretrained(folder, device="cpu")
     np.testing.assert_array_equal(loaded.predict_proba(series), model.predict_proba(series))
-    assert loaded.config == model.config
+    assert loaded.config == loaded.config_ == model.config_  # what "auto" became
     assert loaded.classes_.tolist() == model.classes_.tolist()
     assert loaded.history_["epoch"].tolist() == model.history_["epoch"].tolist()
     loaded.set_params(space="features")

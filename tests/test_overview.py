@@ -107,28 +107,28 @@ def results(tmp_path_factory):
     write_study(
         root,
         "bonn",
-        {"sss": 0.8, "gru": 0.2, "recommended": 2.5},
-        requested=["sss", "gru", "recommended", "lstm"],
+        {"sss": 0.8, "gru": 0.2, "tuned": 2.5},
+        requested=["sss", "gru", "tuned", "lstm"],
     )
     failed = [("gru", 2), *(("rocket", seed) for seed in SEEDS)]
     write_study(
         root,
         "watch",
-        {"sss": -1.0, "gru": 4.0, "recommended": 0.0, "rocket": 0.1},
+        {"sss": -1.0, "gru": 4.0, "tuned": 0.0, "rocket": 0.1},
         headline="accuracy",
         failed=failed,
     )
     write_study(root, "early", {"sss": 0.5}, dataset="bonn")
-    write_study(root, "cut", {"sss": 1.0, "recommended": 1.2}, changes={"crop": [0.2, 1.0], "seed": 1})
+    write_study(root, "cut", {"sss": 1.0, "tuned": 1.2}, changes={"crop": [0.2, 1.0], "seed": 1})
     write_study(
-        root, "shuffled", {"sss": 0.0, "gru": 0.0, "recommended": 3.0}, changes={"shuffled": True, "seed": 1}
+        root, "shuffled", {"sss": 0.0, "gru": 0.0, "tuned": 3.0}, changes={"shuffled": True, "seed": 1}
     )
     variants = """
         [system.better]
-        base = "recommended"
+        base = "tuned"
         window_length = 64
         [system.worse]
-        base = "recommended"
+        base = "tuned"
         temperature = 0.5
         [system.alike]
         base = "better"
@@ -137,7 +137,7 @@ def results(tmp_path_factory):
     write_study(
         root,
         "variants",
-        {"recommended": 1.0, "better": 4.0, "worse": -1.0, "alike": 4.0},
+        {"tuned": 1.0, "better": 4.0, "worse": -1.0, "alike": 4.0},
         dataset="bonn",
         more=variants,
     )
@@ -189,11 +189,11 @@ def test_the_matrix_has_mean_and_deviation_and_every_hole_its_reason(results, pa
     header, _, *body = rows(section(page, "## Systems and datasets").split("###")[0])
     assert header[1:] == ["[bonn](bonn/README.md)<br>AUC", "[watch](watch/README.md)<br>accuracy %"]
     found = {item[0]: item[1:] for item in body}
-    assert list(found) == ["sss", "rocket", "gru", "lstm", "recommended"]  # in the order of the systems' list
+    assert list(found) == ["sss", "rocket", "gru", "lstm", "tuned"]  # in the order of the systems' list
     mean, deviation = mean_of(results, "bonn", "sss", "auc")
     assert found["sss"][0] == f"{mean:.3f} ± {deviation:.3f}"
-    mean, deviation = mean_of(results, "bonn", "recommended", "auc")
-    assert found["recommended"][0] == f"**{mean:.3f}** ± {deviation:.3f}"
+    mean, deviation = mean_of(results, "bonn", "tuned", "auc")
+    assert found["tuned"][0] == f"**{mean:.3f}** ± {deviation:.3f}"
     mean, deviation = mean_of(results, "watch", "gru", "accuracy")
     assert found["gru"][1] == f"**{100 * mean:.1f}** ± {100 * deviation:.1f} (2 of 3)"
     assert found["lstm"] == ["not run", "–"]
@@ -216,31 +216,31 @@ def test_of_two_studies_of_a_dataset_the_larger_is_shown_and_the_other_named(pag
 @pytest.mark.parametrize(("folder", "close"), [("bonn", set()), ("cut", {"sss"})])
 def test_a_lead_whose_interval_has_0_in_it_is_reported(results, page, folder, close):
     table = pd.read_csv(results / folder / "comparisons.csv")
-    table = table[(table["reference"] == "recommended") & (table["metric"] == "auc")]
+    table = table[(table["reference"] == "tuned") & (table["metric"] == "auc")]
     assert set(table.loc[table["high"] >= 0, "system"]) == close
-    text = next(line for line in page.splitlines() if line.startswith(f"- {folder}: recommended has the"))
+    text = next(line for line in page.splitlines() if line.startswith(f"- {folder}: tuned has the"))
     assert set(re.findall(r"([a-z-]+) [+−][\d.]+ \(", text)) == close
 
 
 def test_the_rank_of_ours_is_given_by_name_and_number(results, page):
-    standing = section(page, "### Where recommended stands")
-    best = mean_of(results, "bonn", "recommended", "auc")[0]
-    assert f"- bonn: recommended has the highest mean AUC, {best:.3f}." in standing
+    standing = section(page, "### Where tuned stands")
+    best = mean_of(results, "bonn", "tuned", "auc")[0]
+    assert f"- bonn: tuned has the highest mean AUC, {best:.3f}." in standing
     text = next(line for line in standing.splitlines() if line.startswith("- watch"))
     table = pd.read_csv(results / "watch" / "results.csv").pivot(
         index="seed", columns="system", values="accuracy"
     )
-    by = (table["gru"] - table["recommended"]).mean()  # seeds that both have
-    assert "recommended is not at the top" in text
+    by = (table["gru"] - table["tuned"]).mean()  # seeds that both have
+    assert "tuned is not at the top" in text
     assert f"gru by {100 * by:+.1f} (" in text
     assert text.endswith("the 95 % interval excludes 0 for gru.")
     header, _, *body = rows(standing)
-    assert header == ["dataset", "figure", "recommended", "sss", "difference", "p"]
+    assert header == ["dataset", "figure", "tuned", "sss", "difference", "p"]
     found = {item[0]: item for item in body}
-    gap = mean_of(results, "bonn", "recommended", "auc")[0] - mean_of(results, "bonn", "sss", "auc")[0]
+    gap = mean_of(results, "bonn", "tuned", "auc")[0] - mean_of(results, "bonn", "sss", "auc")[0]
     assert found["bonn"][4].startswith(f"{gap:+.3f} (+")
     compared = pd.read_csv(results / "bonn" / "comparisons.csv").query(
-        "metric == 'auc' and reference == 'sss' and system == 'recommended'"
+        "metric == 'auc' and reference == 'sss' and system == 'tuned'"
     )
     low, high = compared.iloc[0][["low", "high"]]
     assert found["bonn"][4].endswith(f"({low:+.3f} to {high:+.3f})")
@@ -249,7 +249,7 @@ def test_the_rank_of_ours_is_given_by_name_and_number(results, page):
 def test_ranks_are_over_datasets_of_systems_that_all_have(results, page):
     text = section(page, "### Ranks")
     assert "Mean rank over 2 datasets" in text
-    names = ("sss", "gru", "recommended")
+    names = ("sss", "gru", "tuned")
     scores = np.array([[mean_of(results, folder, item, metric)[0] for item in names]
                        for folder, metric in (("bonn", "auc"), ("watch", "accuracy"))])  # fmt: skip
     ranks = sorted(zip(rankdata(-scores, axis=1).mean(axis=0), names, strict=True))
@@ -259,13 +259,13 @@ def test_ranks_are_over_datasets_of_systems_that_all_have(results, page):
 
 def test_variants_are_listed_with_their_difference_from_the_base(results, page):
     text = section(page, "## Variants")
-    around = section(text, "### Around recommended")
+    around = section(text, "### Around tuned")
     found = {row[0]: row for row in rows(around)}
     assert found["better"][1].startswith("+0.")
-    assert found["better"][2] == "recommended with window_length = 64"
+    assert found["better"][2] == "tuned with window_length = 64"
     assert found["worse"][1].startswith("−0.")
-    mean, deviation = mean_of(results, "variants", "recommended", "auc")
-    assert found["recommended"][1] == f"{mean:.3f} ± {deviation:.3f}"
+    mean, deviation = mean_of(results, "variants", "tuned", "auc")
+    assert found["tuned"][1] == f"{mean:.3f} ± {deviation:.3f}"
     assert "- Interval above 0: better on bonn." in around
     assert "- Interval below 0: worse on bonn." in around
     assert "- Cannot be told from the base: alike on bonn." in section(text, "### Around better")
@@ -274,23 +274,23 @@ def test_variants_are_listed_with_their_difference_from_the_base(results, page):
 
 def test_a_variant_that_has_another_base_elsewhere_stands_beside_each_for_its_own_data_alone(tmp_path):
     for name, base, length in (
-        ("first", "recommended", 64),
+        ("first", "tuned", 64),
         ("second", "single", 32),
         ("third", "single", 16),
     ):
         more = f"""
             [system.single]
-            base = "recommended"
+            base = "tuned"
             max_epochs = 1
             [system.short]
             base = "{base}"
             window_length = {length}
         """
-        write_study(tmp_path, name, {"recommended": 1.0, "single": 1.5, "short": 2.0}, more=more)
+        write_study(tmp_path, name, {"tuned": 1.0, "single": 1.5, "short": 2.0}, more=more)
     text = section(overview(tmp_path)["README.md"].decode(), "## Variants")
-    around = {row[0]: row[1:] for row in rows(section(text, "### Around recommended"))}
+    around = {row[0]: row[1:] for row in rows(section(text, "### Around tuned"))}
     assert around["short"][0] != "–"
-    assert around["short"][1:] == ["–", "–", "recommended with window_length = 64"]
+    assert around["short"][1:] == ["–", "–", "tuned with window_length = 64"]
     assert "–" not in around["single"]
     beside = {row[0]: row[1:] for row in rows(section(text, "### Around single"))}
     assert beside["short"][0] == "–"
@@ -302,9 +302,9 @@ def test_a_variant_that_has_another_base_elsewhere_stands_beside_each_for_its_ow
 
 def test_shuffled_labels_name_whoever_found_something(results, page):
     text = section(page, "## Shuffled labels")
-    means = [mean_of(results, "shuffled", item, "auc")[0] for item in ("sss", "gru", "recommended")]
+    means = [mean_of(results, "shuffled", item, "auc")[0] for item in ("sss", "gru", "tuned")]
     assert f"the mean AUC of 3 systems is {np.mean(means):.3f}" in text
-    assert "**99 % intervals (Holm) that exclude .5: recommended.**" in text
+    assert "**99 % intervals (Holm) that exclude .5: tuned.**" in text
 
 
 def test_data_that_was_cut_has_a_table_of_its_own(page):

@@ -354,7 +354,7 @@ CHANGES = {
     "deep settings": lambda row: row | {"settings": "[" * 5000 + "]" * 5000},
     "no series about the cell": lambda row: row | {"series": row["series"] or "s"},
     "another format": lambda row: row | {"format": "raxss cell 9"},
-    "another system": lambda row: row | {"system": "recommended"},
+    "another system": lambda row: row | {"system": "tuned"},
     "no seal": lambda row: row | {"seal": None},
 }
 

@@ -26,7 +26,7 @@ CROSS = Cross(spaces=["signal"], exclusions=[0, 0.5], temperatures=[0.05, 0.1], 
 N = 40
 
 
-def cell(system="recommended", seed=1, dataset="toy"):
+def cell(system="tuned", seed=1, dataset="toy"):
     names = [f"{seed}-{k}" for k in range(N)]
     about = {"dataset": dataset, "system": system, "seed": seed, "fold": str(seed), "classes": ("a", "b")}
     about |= {"positive": "b", "split": {"description": "5 folds by recording"}}
@@ -253,7 +253,7 @@ def saves_from_drift(kind, level, weights):
 @pytest.fixture(scope="module")
 def saved():
     plain = [spoiled("sss", seed, lambda *_: 0.3) for seed in (1, 2, 3)]
-    return [spoiled("recommended", seed, saves_from_drift) for seed in (1, 2, 3)] + plain
+    return [spoiled("tuned", seed, saves_from_drift) for seed in (1, 2, 3)] + plain
 
 
 @pytest.fixture(scope="module")
@@ -265,7 +265,7 @@ def test_every_condition_is_compared_with_uniform_weights_and_with_sss(spoiled_a
     compared = spoiled_and_compared
     n_conditions = sum(map(len, LEVELS.values()))
     assert len(compared) == 2 * (n_conditions + 8)
-    assert set(compared["system"]) == {"recommended"}
+    assert set(compared["system"]) == {"tuned"}
     own = compared[compared["comparison"] == "own weights − uniform weights"].set_index(["kind", "level"])
     levels = [f"{item:g}" for item in LEVELS["drift"]]
     means = np.mean([own.loc[("drift", level), "difference"] for level in levels])
@@ -281,14 +281,14 @@ def test_every_condition_is_compared_with_uniform_weights_and_with_sss(spoiled_a
 def test_the_words_say_where_weights_help(spoiled_and_compared):
     text = robust_sentences(spoiled_and_compared, "auc")
     assert len(text) == 2
-    assert text[0].startswith("recommended, its weights against uniform ones, on clean signals: +0.000")
+    assert text[0].startswith("tuned, its weights against uniform ones, on clean signals: +0.000")
     assert ". Better under drift +0." in text[0]
     assert text[0].endswith("under the others the two cannot be told apart.")
-    assert text[1].startswith("recommended, against sss, on clean signals")
+    assert text[1].startswith("tuned, against sss, on clean signals")
 
 
 def test_where_nothing_differs_the_words_say_so(tmp_path):
-    same = [spoiled(name, seed, lambda *_: 0.3) for name in ("recommended", "sss") for seed in (1, 2)]
+    same = [spoiled(name, seed, lambda *_: 0.3) for name in ("tuned", "sss") for seed in (1, 2)]
     files, _ = ROBUSTNESS.write(same, facts=[], errors=[], out=tmp_path, study_name="Toy", n_resamples=100)
     page = files[-1].read_text()
     assert page.count("Under no kind of disturbance can the two be told apart") == 2

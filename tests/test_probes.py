@@ -41,7 +41,7 @@ from unpacked import as_files, made_result
 CPU = Work(device="cpu")
 STUDY = """
     name = "Small questions"
-    systems = ["recommended", "sss", "all-positive"]
+    systems = ["tuned", "sss", "all-positive"]
     seeds = [1, 2]
 
     [dataset]
@@ -58,7 +58,7 @@ STUDY = """
     max_epochs = 1
     batch_size = 256
 
-    [system.recommended]
+    [system.tuned]
     backbone = "convnet"
     backbone_options = { width = 2 }
 
@@ -310,7 +310,7 @@ def test_a_study_is_reweighed(finished):
     assert response["reweigh"].exit_code == 0, response["reweigh"].output
     assert "4 results, 0 failed, 0 not run yet" in response["reweigh"].output
     answers = pd.read_csv(out / "reweighting" / "answers.csv")
-    assert set(answers["system"]) == {"recommended", "sss"}  # all-positive weighs no windows
+    assert set(answers["system"]) == {"tuned", "sss"}  # all-positive weighs no windows
     setting = ["space", "exclusion", "weighting", "temperature", "pooling", "smoothing"]
     n_settings = len(Cross().rows())
     assert len(answers) == 2 * 2 * n_settings
@@ -332,10 +332,10 @@ def test_a_study_is_spoiled(finished):
     )  # four fits a system and seed
     answers = pd.read_csv(out / "robustness" / "answers.csv")
     n_conditions = len(conditions_at_test()) + 3
-    assert len(answers[answers["system"] == "recommended"]) == 2 * n_conditions  # weights
+    assert len(answers[answers["system"] == "tuned"]) == 2 * n_conditions  # weights
     assert len(answers[answers["system"] == "sss"]) == n_conditions
     compared = pd.read_csv(out / "robustness" / "comparisons.csv")
-    assert set(compared["system"]) == {"recommended"}
+    assert set(compared["system"]) == {"tuned"}
     assert len(compared) == 2 * (
         n_conditions + 8
     )  # against uniform weights and sss; the means of eight kinds
@@ -357,7 +357,7 @@ def test_an_analysis_that_was_killed_resumes_to_the_same_bytes(finished, tmp_pat
     command = [sys.executable, "-m", "raxss", "reweigh", study, *options]
     begun = subprocess.Popen(list(map(str, command)), start_new_session=True)
     cells = tmp_path / "reweighting" / "cells"  # which are packed at the end alone
-    while begun.poll() is None and not list(cells.rglob("recommended-*.json")):
+    while begun.poll() is None and not list(cells.rglob("tuned-*.json")):
         time.sleep(0.05)
     os.killpg(begun.pid, signal.SIGKILL)
     assert begun.wait() == -signal.SIGKILL

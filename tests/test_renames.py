@@ -86,10 +86,10 @@ def test_new_names_give_no_warning_and_are_what_is_written():
 
 
 def test_hashes_are_those_from_before_the_names():
-    assert Config.from_toml(NEW).hash == "47a829719b43"
-    presets = {name: Config.preset(name).hash for name in ("paper", "sss", "recommended")}
-    assert presets == {"paper": "d03895445e62", "sss": "a0bbeffc38fc", "recommended": "6c99b9a5c82c"}
-    signals = {name: Config.preset("recommended", signal=name).hash for name in ("eeg", "ecg", "motion")}
+    assert Config.from_toml(f"{NEW}[augmentation]").hash == "47a829719b43"  # none, as it was the default then
+    presets = {name: Config.preset(name).hash for name in ("paper", "sss", "tuned")}
+    assert presets == {"paper": "d03895445e62", "sss": "a0bbeffc38fc", "tuned": "6c99b9a5c82c"}
+    signals = {name: Config.preset("tuned", signal=name).hash for name in ("eeg", "ecg", "motion")}
     assert signals == {"eeg": "93f58d5d9c47", "ecg": "1bf1ecd55828", "motion": "f9fa74d041ce"}
 
 
@@ -108,7 +108,7 @@ STUDY_TEXT = """
     data = "synthetic"
     windows = { window_length = 128, stride = 64 }
     [system.mine]
-    base = "recommended"
+    base = "tuned"
     backbone_options = { views = ["textures"] }
 """
 
@@ -135,7 +135,7 @@ def test_a_study_under_old_names_is_the_same_study():
     with pytest.warns(DeprecationWarning, match="'textures' is called 'ppv'"):
         old = Study.from_toml(STUDY_TEXT).compared()["mine"]
     assert (old.settings, old.description) == (new.settings, new.description)
-    changed = STUDY_TEXT.replace('base = "recommended"', 'base = "recommended"\n    backbone = "committee"')
+    changed = STUDY_TEXT.replace('base = "tuned"', 'base = "tuned"\n    backbone = "committee"')
     with pytest.warns(DeprecationWarning, match="'committee' is called 'ensemble'"):
         assert (
             Study.from_toml(changed.replace('{ views = ["textures"] }', "{}"))

@@ -35,7 +35,7 @@ STUDY = """
     base = "features-forest"
     n_trees = 10
     [system.network]
-    base = "recommended"
+    base = "tuned"
     max_epochs = 1
     batch_size = 256
     backbone_options = { width = 4 }

@@ -395,13 +395,13 @@ def test_the_numbers_are_those_of_the_estimator_by_hand(data, ran):
 
 
 def test_a_system_that_chooses_nothing_learns_from_the_validation_part_too(data):
-    item = cell(data, "recommended", out="all")
+    item = cell(data, "tuned", out="all")
     result = execute(item)
     train, validation, test = item.split.parts(read_prepared(data))
     settings = {"window_length": 40, "stride": 20, "max_epochs": 1, "random_state": 1, "device": "cpu"}
     with threads_limited(1):
         both, fewer = (
-            RAxSSClassifier.from_preset("recommended", **settings).fit(part, validation=[])
+            RAxSSClassifier.from_preset("tuned", **settings).fit(part, validation=[])
             for part in ([*train, *validation], train)
         )
         both, fewer = both.predict_proba(test), fewer.predict_proba(test)
@@ -412,7 +412,7 @@ def test_a_system_that_chooses_nothing_learns_from_the_validation_part_too(data)
 
 @pytest.mark.parametrize("setting", ["patience = 3", 'calibration = "isotonic"', 'temperature = "learned"'])
 def test_a_variant_that_uses_the_validation_series_is_not_trained_on_them(data, setting):
-    text = f'[system.other]\nbase = "recommended"\n{setting}\n[system.same]\nbase = "recommended"\nlr = 0.1'
+    text = f'[system.other]\nbase = "tuned"\n{setting}\n[system.same]\nbase = "tuned"\nlr = 0.1'
     other, same = (cell(data, name, text=text) for name in ("other", "same"))
     assert same.system.learns_from_all(same.settings)
     assert not other.system.learns_from_all(other.settings)
@@ -471,13 +471,13 @@ def check_that_test_labels_are_not_used(tmp_path, system, text):
     assert first.validation == second.validation
 
 
-@pytest.mark.parametrize("system", ["recommended", "features-forest"])
+@pytest.mark.parametrize("system", ["tuned", "features-forest"])
 def test_labels_of_the_test_part_never_reach_a_model(system, tmp_path):
     check_that_test_labels_are_not_used(tmp_path, system, "[system.features-forest]\nn_trees = 20")
 
 
 def test_a_trial_never_opens_the_test_part(tmp_path):
-    item = cell(hospital(tmp_path / "a" / "prepared"), "recommended", trial=True)
+    item = cell(hospital(tmp_path / "a" / "prepared"), "tuned", trial=True)
     other = with_other_data(item, tmp_path, loud=[series.name for series in series_of_test_part(item)])
     execute(item)
     execute(other)

@@ -101,7 +101,7 @@ OF_SOME = ("across-centres", "bern-barcelona-cropped")
 @pytest.mark.parametrize("name", ISSUED)
 def test_the_studies_that_come_with_the_package_are_sound(name):
     study = Study.read(STUDIES / f"{name}.toml")
-    some = ["recommended", "raxss-pearson", "sss", "patchtst", "rocket", "features-forest"]
+    some = ["tuned", "raxss-pearson", "sss", "patchtst", "rocket", "features-forest"]
     if name.startswith("variants-"):  # tests/test_variants.py looks at these
         return
     assert list(study.compared()) == (some if name in OF_SOME else list(SYSTEMS))
@@ -194,6 +194,9 @@ BAD = [
     ("[windows]\nlength = 3", r"\[windows\] has no setting 'length'"),
     ("[system.sss]\nn_neighbours = 3", "'sss' has no setting 'n_neighbours'; did you"),
     ("[system.sss]\nrandom_state = 3", "'sss' sets 'random_state', which the study"),
+    ('systems = ["recommended"]', "no system 'recommended'; did you mean 'tuned'"),
+    ("[system.recommended]\nmax_epochs = 2", "no system 'recommended'; did you mean 'tuned'"),
+    ('[system.mine]\nbase = "recommended"', "no system 'recommended'; did you mean 'tuned'"),
     ('[system.mine]\nbase = "ss"', "no system 'ss'; did you mean 'sss'"),
     ('[system.mine]\nbackbone = "convnet"', "no system 'mine'"),
     ('[system.mine]\nbase = "sss"\nbackbone = "timesnt"', "'timesnt', .* did you mean 'timesnet'"),

@@ -17,7 +17,7 @@ WINDOWS = WindowConfig(window_length=64, stride=16)
 PAPER = (
     "raxss-cosine raxss-pearson sss sss-calibrated patchtst timesnet moderntcn dlinear rocket mamba gru lstm"
 )
-MORE = "patchtst-window attention-mil conjunctive-mil minirocket features-forest all-positive recommended"
+MORE = "patchtst-window attention-mil conjunctive-mil minirocket features-forest all-positive tuned"
 TABLE = [*PAPER.split(), *MORE.split()]
 FIXED = ("patchtst", "timesnet", "moderntcn", "dlinear")
 
@@ -57,11 +57,9 @@ def test_systems_differ_from_the_paper_in_what_they_are_about_and_nothing_else()
     assert {key: value for key, value in calibrated.items() if value != plain[key]} == {
         "calibration": "isotonic"
     }
-    recommended = Config.preset("recommended").parameters()
-    found = SYSTEMS["recommended"].parameters(WINDOWS)
-    assert all(
-        found[key] == value for key, value in recommended.items() if key not in ("window_length", "stride")
-    )
+    tuned = Config.preset("tuned").parameters()
+    found = SYSTEMS["tuned"].parameters(WINDOWS)
+    assert all(found[key] == value for key, value in tuned.items() if key not in ("window_length", "stride"))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +149,7 @@ def test_the_budget_knows_only_settings_of_training():
 
 def test_window_accuracy_is_only_of_systems_that_score_windows():
     scoring = {name for name, system in SYSTEMS.items() if system.scores_windows}
-    ours = "raxss-cosine raxss-pearson sss sss-calibrated patchtst-window recommended"
+    ours = "raxss-cosine raxss-pearson sss sss-calibrated patchtst-window tuned"
     assert scoring == {*ours.split(), "conjunctive-mil"}
 
 

@@ -18,7 +18,7 @@ WINDOWS = WindowConfig(window_length=128, stride=64)
 
 TINY = """
     name = "A tiny comparison"
-    systems = ["recommended", "all-positive", "narrow", "short", "narrow-uniform", "trees"]
+    systems = ["tuned", "all-positive", "narrow", "short", "narrow-uniform", "trees"]
     seeds = [1, 2]
     [dataset]
     data = "synthetic"
@@ -29,13 +29,13 @@ TINY = """
     base = "narrow"
     weighting = "uniform"
     [system.narrow]
-    base = "recommended"
+    base = "tuned"
     backbone_options = { width = 1 }
     [system.short]
-    base = "recommended"
+    base = "tuned"
     window_length = 64
     stride = 96
-    [system.recommended]
+    [system.tuned]
     max_epochs = 1
     batch_size = 256
     backbone_options = { dropout = 0.1, width = 2 }
@@ -69,13 +69,13 @@ def test_a_variant_has_its_bases_settings_wherever_in_the_file_they_stand():
 
 def test_a_variant_says_what_it_is_a_variant_of():
     systems = study_of(TINY).compared()
-    assert (systems["recommended"].base, systems["narrow"].base) == (None, "recommended")
-    assert systems["short"].description == "recommended with window_length = 64, stride = 96"
+    assert (systems["tuned"].base, systems["narrow"].base) == (None, "tuned")
+    assert systems["short"].description == "tuned with window_length = 64, stride = 96"
     assert systems["narrow-uniform"].description == "narrow with weighting = 'uniform'"
 
 
 def test_an_empty_table_empties_and_another_backbone_begins_without_options():
-    base = System(name="wide", description="", kind="windows", preset="recommended",
+    base = System(name="wide", description="", kind="windows", preset="tuned",
                   settings={"backbone_options": {"width": 32, "dropout": 0.5}})  # fmt: skip
     options = {
         "kept": base.with_settings("a", {"n_neighbors": 3}),
@@ -121,12 +121,12 @@ def test_a_study_of_variants_becomes_a_table_that_compares_each_with_its_base(ti
     assert (len(outcome.results), outcome.errors) == (12, [])
     compared = pd.read_csv(out / "comparisons.csv")
     pairs = set(zip(compared["system"], compared["reference"], strict=True))
-    assert {("narrow", "recommended"), ("short", "recommended"), ("narrow-uniform", "narrow")} <= pairs
+    assert {("narrow", "tuned"), ("short", "tuned"), ("narrow-uniform", "narrow")} <= pairs
     # a base that is no usual reference is there for its own variants alone, and one that did not run for nobody
     assert {system for system, reference in pairs if reference == "narrow"} == {"narrow-uniform"}
     assert "features-forest" not in set(compared["reference"])
     page = (out / "README.md").read_text()
-    assert "- short: recommended with window_length = 64, stride = 96\n" in page
+    assert "- short: tuned with window_length = 64, stride = 96\n" in page
     assert "### Difference from narrow\n" in page
 
 
@@ -139,10 +139,10 @@ def test_the_studys_text_lies_beside_its_results(tiny):
 def test_the_studies_of_variants_share_data_and_fits_with_the_main_ones(name):
     main, varied = (Study.read(STUDIES / f"{item}{name}.toml") for item in ("", "variants-"))
     assert varied.datasets == main.datasets
-    for item in ("recommended", "sss"):
+    for item in ("tuned", "sss"):
         assert parameters(varied, item) == parameters(main, item)
     systems = varied.compared()
-    assert list(systems)[:2] == ["recommended", "sss"]
+    assert list(systems)[:2] == ["tuned", "sss"]
     assert set(varied.settings) <= set(systems)
     # each differs from its base, and in nothing but what its section says
     for system in list(systems.values())[2:]:

@@ -108,9 +108,12 @@ def former_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return _keys(found, SETTING, _former)
 
 
-def former_tables(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Settings by section under their first names, for a hash."""
-    return {section: former_settings(key) for section, key in _keys(tables, SECTION, _former).items()}
+def former_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by section under their first names, for a hash; a word in place of a section stays."""
+    return {
+        section: former_settings(settings) if isinstance(settings, Mapping) else settings
+        for section, settings in _keys(tables, SECTION, _former).items()
+    }
 
 
 def warn_renamed(kind: str, old: str, new: str) -> None:

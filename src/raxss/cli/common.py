@@ -20,7 +20,7 @@ SHARED = {
         "roots, or folders that raxss prepare made."
     ),
     "root": "Folder with the named datasets. Default: the variable RAXSS_DATA.",
-    "preset": "Preset: paper, sss or recommended.",
+    "preset": "Preset: paper, sss, tuned, or recommended: the defaults of the estimator.",
     "seed": "Random seed of split, initial weights and order of windows.",
     "max_epochs": "Maximum number of epochs.",
     "device": "Device: auto, cpu or cuda.",

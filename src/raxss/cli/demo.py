@@ -21,7 +21,7 @@ WINDOW_LENGTH, STRIDE = 1024, 256  # 3.4 s, which is three or four heart beats, 
 @described(out="Folder to write.")
 def demo(
     out: Path,
-    preset: str = "recommended",
+    preset: str = "tuned",
     seed: int = 69421,
     max_epochs: int | None = None,
     device: str = "auto",
@@ -39,7 +39,7 @@ def demo(
     from raxss.explain.export.report import report_of
 
     began = time.perf_counter()
-    signal = "ecg" if preset == "recommended" else None
+    signal = "ecg" if preset == "tuned" else None
     shape = {"window_length": WINDOW_LENGTH, "stride": STRIDE, "max_epochs": max_epochs}
     settings = settings_from(preset, None, signal=signal, **shape)
     with whole_folder(out, overwrite=overwrite) as folder:
@@ -93,7 +93,7 @@ def _circumstances(model: RAxSSClassifier, seed: int, preset: str) -> dict[str, 
         "preset": preset,
         "seed": seed,
         "weighting": model.weighting,
-        "config_hash": model.config.hash,
+        "config_hash": model.config_.hash,
         "hardware": f"{hardware}, {torch.get_num_threads()} threads",
         "versions": versions(),
     }

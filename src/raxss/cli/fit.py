@@ -1,4 +1,4 @@
-"""``raxss fit sample --preset recommended --out MODEL``: train a model."""
+"""``raxss fit sample --out MODEL``: train a model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @described(
     out="Model folder to write.",
-    signal="Signal type: eeg, ecg or motion. Adds the settings of the preset recommended for this type of signal.",
+    signal="Signal type, with --preset tuned: eeg, ecg or motion. Adds the settings for this type of signal.",
     config="TOML file with settings that override the preset.",
     window_length="Window length in samples.",
     stride="Step between windows in samples.",

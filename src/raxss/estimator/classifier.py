@@ -43,8 +43,6 @@ from raxss.explain.export.report.page import Report
 from raxss.explain.series_evidence import SeriesEvidence
 from raxss.explain.tracing import trace_prediction
 from raxss.method.aggregation import AggregationConfig
-from raxss.method.augmentation import LIGHT, AugmentationConfig
-from raxss.method.backbones.convnet import ROW_LENGTH
 from raxss.method.backbones.protocol import BackboneConfig, describe
 from raxss.method.feature_heads import FeatureHeads, heads_in_use
 from raxss.method.inference import Prediction, Predictor
@@ -309,16 +307,20 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def from_config(cls, config: Config, **parameters: Any) -> Self:
         """An unfitted estimator with these settings; ``parameters`` override them."""
-        return cls(**(config.parameters() | parameters))
+        settings = config.parameters()
+        settings["backbone_options"] = settings["backbone_options"] or None  # as the signature writes none
+        return cls(**(settings | parameters))
 
     @classmethod
     def from_preset(cls, name: str, *, signal: str | None = None, **parameters: Any) -> Self:
-        """An unfitted estimator with the settings of `paper`, `sss` or `recommended`.
+        """An unfitted estimator with the settings of `paper`, `sss`, `tuned` or `recommended`.
+
+        `recommended` is the estimator's default, `RAxSSClassifier()`.
 
         Parameters
         ----------
         signal
-            ``"eeg"``, ``"ecg"`` or ``"motion"``, for what `recommended` does otherwise with such signals.
+            ``"eeg"``, ``"ecg"`` or ``"motion"``, for what `tuned` does otherwise with such signals.
         **parameters
             Any parameter of the estimator, on top.
 
@@ -334,8 +336,6 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         settings = {name: given[name] for name in SETTINGS}
         if self._checked is not None and self._checked[0] == settings:
             return self._checked[1]
-        if isinstance(settings["augmentation"], str) and settings["augmentation"] == "auto":
-            settings["augmentation"] = dict(LIGHT)
         for name in ("backbone_options", "augmentation"):
             settings[name] = {} if settings[name] is None else settings[name]
         return Config.from_parameters(settings)
@@ -408,10 +408,10 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_, targets = inputs.as_classes(labels)
         self.seed_ = steps.drawn_seed(self.random_state)
         self.n_variates_ = series[0].n_variates
-        config.augmentation.check_variates(self.n_variates_)
         self.window_length_ = min(config.windows.window_length, max(item.n_samples for item in series))
-        if self.augmentation == "auto" and self.window_length_ <= ROW_LENGTH:  # features, not time
-            config = replace(config, augmentation=AugmentationConfig())
+        augmentation = steps.augmentation_for(config, self.window_length_)
+        augmentation.check_variates(self.n_variates_)
+        config = replace(config, augmentation=augmentation)
         if validation is None:
             fraction = config.training.validation_fraction
             train_indices, held_out = steps.validation_split(
@@ -481,7 +481,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 ),
                 checkpoint=None if checkpoint is None else Path(checkpoint),
                 resume=resume,
-                augmentation=config.augmentation,
+                augmentation=augmentation,
                 batch_support=steps.support_in_batch(config, self.window_length_, n_series=pool.n_series),
                 refresh=steps.epoch_refresh(config, self.window_length_, seed=self.seed_),
                 callbacks=[*(self.callbacks or ()), *([ProgressBar()] if self.verbose else [])],

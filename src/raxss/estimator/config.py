@@ -1,10 +1,11 @@
 """Settings of the estimator: composition, presets, TOML files, hashes.
 
-    preset (paper, sss, recommended) or TOML -> Config -> TOML with every setting that was used
+    preset (paper, sss, tuned, recommended) or TOML -> Config -> TOML with every setting that was used
 
 Each stage has its settings in a frozen dataclass of its own; `Config` composes them. Field names are unique
-over the stages, so that the estimator can have them as plain parameters; augmentation is one parameter there, a
-mapping of its settings. Presets leave window length and stride, which depend on the data, at their defaults.
+over the stages, so that the estimator can have them as plain parameters; augmentation is one parameter there,
+``"auto"`` or a mapping of its settings. `Config()` has the defaults of the estimator. Presets leave window length
+and stride, which depend on the data, at their defaults.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from raxss._core.settings import toml_value
 from raxss.data.prepare.preprocessing import PreparationConfig
 from raxss.errors import ConfigError, did_you_mean, one_of
 from raxss.method.aggregation import AggregationConfig
-from raxss.method.augmentation import AugmentationConfig
+from raxss.method.augmentation import AUTO, AugmentationConfig
 from raxss.method.backbones.protocol import BackboneConfig
 from raxss.method.retrieval.front import RetrievalConfig
 from raxss.method.training.settings import TrainingConfig
@@ -45,8 +46,8 @@ ADDED_LATER: Mapping[str, Any] = {
     "conformal_alpha": 0.1,
     "update_batch_norm": False,
 }
-PRESETS = ("paper", "sss", "recommended")
-SIGNALS = ("eeg", "ecg", "motion")  # for which `recommended` has settings of its own
+PRESETS = ("paper", "sss", "tuned", "recommended")
+SIGNALS = ("eeg", "ecg", "motion")  # for which `tuned` has settings of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,7 @@ class Config:
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
     aggregation: AggregationConfig = field(default_factory=AggregationConfig)
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
-    augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
+    augmentation: AugmentationConfig | Literal["auto"] = AUTO  # chosen by `fit`
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
     def check_fit(self, *, validation_given: bool = False) -> None:
@@ -189,14 +190,14 @@ class Config:
 
     @classmethod
     def preset(cls, name: str, *, signal: str | None = None) -> Config:
-        """One of the named methods: `paper`, `sss`, `recommended`.
+        """One of the named methods: `paper`, `sss`, `tuned`, or `recommended`, which is `Config()`.
 
         Parameters
         ----------
         signal
-            ``"eeg"``, ``"ecg"`` or ``"motion"``: views and augmentation of `recommended` for such signals.
+            ``"eeg"``, ``"ecg"`` or ``"motion"``: views and augmentation of `tuned` for such signals.
 
-        >>> Config.preset("recommended", signal="eeg").backbone.backbone_options
+        >>> Config.preset("tuned", signal="eeg").backbone.backbone_options
         {'views': ['ppv']}
         """
         if name not in PRESETS:
@@ -205,10 +206,10 @@ class Config:
         if signal is None:
             return found
         one_of("signal", signal, SIGNALS)
-        if name != "recommended":
+        if name != "tuned":
             raise ConfigError(
-                f"signal = {signal!r} goes with the preset 'recommended'; {name!r} is one method for all signals. "
-                "Leave signal out."
+                f"signal = {signal!r} goes with the preset 'tuned'; {name!r} is one method for all signals. Choose "
+                "'tuned' (--preset tuned), or leave signal out."
             )
         return cls.from_toml(_preset_text(f"signal-{signal}"), start=found)
 
@@ -219,10 +220,14 @@ class Config:
         Settings that an earlier version did not have get the values of `ADDED_LATER`, not the defaults of today.
         """
         homes = setting_homes()
-        before: dict[str, dict[str, Any]] = {}
+        before: dict[str, dict[str, Any]] = {"augmentation": ADDED_LATER["augmentation"]}
         for name, value in ADDED_LATER.items():
             if name != "augmentation":
                 before.setdefault(homes[name], {})[name] = value
+        if tables.get("augmentation") == AUTO:
+            raise ConfigError(
+                "augmentation is 'auto', which fit resolves; a fitted model has a section of settings."
+            )
         return cls().updated(before).updated(tables)
 
     @classmethod
@@ -251,11 +256,19 @@ class Config:
         return (start or cls()).updated(tables)
 
     def updated(self, tables: Mapping[str, Any]) -> Config:
-        """A copy with changes, by stage: ``{"retrieval": {"measure": "cosine"}}``."""
+        """A copy with changes, by stage: ``{"retrieval": {"measure": "cosine"}}``.
+
+        A section ``augmentation`` replaces ``"auto"``: nothing but its own settings is changed in a window then.
+        """
         stages = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         for stage, settings in current_tables(tables).items():
             if stage not in stages:
                 raise ConfigError(f"unknown section {stage!r}{did_you_mean(stage, stages)}")
+            if stage == "augmentation" and settings == AUTO:
+                stages[stage] = AUTO
+                continue
+            if stages[stage] == AUTO:
+                stages[stage] = AugmentationConfig()  # a section replaces it
             if not isinstance(settings, Mapping):
                 raise ConfigError(f"{stage!r} must be a section with settings, [{stage}], got {settings!r}.")
             known = [item.name for item in dataclasses.fields(stages[stage])]
@@ -268,7 +281,7 @@ class Config:
     @classmethod
     def from_parameters(cls, parameters: Mapping[str, Any]) -> Config:
         """Sort plain parameters (``measure="cosine"``) into their stages; numpy's scalars become Python's."""
-        stages: dict[str, dict[str, Any]] = {}
+        stages: dict[str, Any] = {}
         homes = setting_homes()
         for name, value in current_names(parameters, SETTING).items():
             if name not in homes:
@@ -282,15 +295,20 @@ class Config:
     def parameters(self) -> dict[str, Any]:
         """Every setting as one flat mapping, as the estimator takes them."""
         homes = {name: stage for name, stage in setting_homes().items() if name != "augmentation"}
-        augmentation = {name: value for name, value in self.tables()["augmentation"].items() if value}
+        augmentation = self.tables()["augmentation"]
+        if augmentation != AUTO:
+            augmentation = {name: value for name, value in augmentation.items() if value}
         flat = {name: getattr(getattr(self, stage), name) for name, stage in homes.items()}
         return flat | {"augmentation": augmentation}
 
-    def tables(self) -> dict[str, dict[str, Any]]:
-        """Every setting by stage, in plain types."""
-        tables = {}
+    def tables(self) -> dict[str, Any]:
+        """Every setting by stage, in plain types; automatic augmentation is ``"auto"`` in place of a table."""
+        tables: dict[str, Any] = {}
         for stage in dataclasses.fields(self):
             entry = getattr(self, stage.name)
+            if entry == AUTO:
+                tables[stage.name] = AUTO
+                continue
             tables[stage.name] = {item.name: getattr(entry, item.name) for item in dataclasses.fields(entry)}
         network = tables["backbone"]
         if not isinstance(network["backbone"], str):
@@ -302,8 +320,10 @@ class Config:
 
     def to_toml(self) -> str:
         """Every setting, also those that were left at their defaults."""
-        blocks = []
-        for stage, settings in self.tables().items():
+        tables, blocks = self.tables(), []
+        if self.augmentation == AUTO:
+            blocks.append(f"augmentation = {toml_value(tables.pop('augmentation'))}")  # above all sections
+        for stage, settings in tables.items():
             lines = [f"{name} = {toml_value(value)}" for name, value in settings.items()]
             blocks.append("\n".join([f"[{stage}]", *lines]))
         return "\n\n".join(blocks) + "\n"
@@ -312,10 +332,12 @@ class Config:
     def hash(self) -> str:
         """Hash of all settings, twelve hex digits."""
         tables = self.tables()
-        for stage in ("calibration", "augmentation"):
-            if getattr(self, stage) == getattr(DEFAULTS, stage):
+        for stage, absent in (("calibration", CalibrationConfig()), ("augmentation", AugmentationConfig())):
+            if getattr(self, stage) == absent:
                 del tables[stage]  # so that settings from before these stages keep their hash
-        tables = former_tables({stage: without_additions(settings) for stage, settings in tables.items()})
+        tables = former_tables(
+            {stage: item if item == AUTO else without_additions(item) for stage, item in tables.items()}
+        )
         return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
@@ -330,9 +352,6 @@ class Config:
         kept = {name: without_additions(tables[name]) for name in ("windows", "retrieval", "aggregation")}
         kept["retrieval"].pop("refresh", None)  # of training
         return canonical_hash(former_tables(kept))[:12]
-
-
-DEFAULTS = Config()
 
 
 def without_additions(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -359,10 +378,12 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value  # a grid search gives these
 
 
-def _augmentation_table(given: object) -> dict[str, Any]:
+def _augmentation_table(given: object) -> dict[str, Any] | Literal["auto"]:
+    if isinstance(given, str) and given == AUTO:  # numpy's strings, too
+        return AUTO
     if not isinstance(given, Mapping):
         raise ConfigError(
-            f"augmentation must be a mapping of kinds to numbers, such as {{'flip': 0.5}}, got {given!r}. Known: "
-            f"{', '.join(item.name for item in dataclasses.fields(AugmentationConfig))}."
+            "augmentation must be a mapping of kinds to numbers, such as {'flip': 0.5}, or 'auto', got "
+            f"{given!r}. Known: {', '.join(item.name for item in dataclasses.fields(AugmentationConfig))}."
         )
     return {name: _plain(value) for name, value in given.items()}

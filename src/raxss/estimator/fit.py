@@ -29,6 +29,8 @@ from raxss.data.splits import hold_out
 from raxss.errors import BackboneError, ConfigError, DataError, NotLearnedWarning
 from raxss.estimator.config import Config
 from raxss.method.aggregation import smooth_posteriors
+from raxss.method.augmentation import LIGHT, AugmentationConfig
+from raxss.method.backbones.convnet import ROW_LENGTH
 from raxss.method.backbones.protocol import build_backbone, features_of, n_outputs_for, n_parameters
 from raxss.method.backbones.sizes import check_network, check_window
 from raxss.method.feature_heads import FeatureHeads
@@ -64,6 +66,14 @@ def drawn_seed(random_state: Any) -> int:
             )
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def augmentation_for(config: Config, window_length: int) -> AugmentationConfig:
+    """The changes of training windows; ``"auto"`` is light, and none where a window is a row of features."""
+    if isinstance(config.augmentation, AugmentationConfig):
+        return config.augmentation
+    light: dict[str, Any] = {} if window_length <= ROW_LENGTH else dict(LIGHT)
+    return AugmentationConfig(**light)
 
 
 def fresh_learner(

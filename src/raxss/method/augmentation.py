@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from torch.nn import functional as F
 from raxss._core.settings import is_number
 from raxss.errors import ConfigError
 
+AUTO: Literal["auto"] = "auto"
 #: ``augmentation="auto"``: small changes for signals of any kind, chosen by cross-validation within the training
 #: parts of eight public sets (mean accuracy .92 with them, .89 without).
 LIGHT: Mapping[str, float] = MappingProxyType({"gain": 0.1, "noise": 0.1, "stretch": 0.1, "mask": 0.2})

@@ -277,7 +277,7 @@ def of_kinds(study: Study, kinds: Sequence[str], only: Iterable[str] = ()) -> St
     if not names:
         raise ConfigError(
             f"none of the study's systems ({', '.join(compared)}) gives windows weights. Add one that does, such "
-            "as 'recommended' or 'sss'."
+            "as 'tuned' or 'sss'."
         )
     return replace(study, systems=names)
 

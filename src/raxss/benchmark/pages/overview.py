@@ -43,7 +43,7 @@ from raxss.benchmark.statistics import (
 )
 from raxss.benchmark.systems import SYSTEMS
 
-OURS, PARENT = "recommended", "sss"
+OURS, PARENT = "tuned", "sss"
 ABOUT = "about.md"
 PANELS_A_ROW = 3
 #: Fact of a fit -> its title.
