@@ -179,6 +179,7 @@ def test_the_hash_changes_with_every_setting():
         "max_epochs": 3,
         "patience": 3,
         "update_batch_norm": False,
+        "class_weight": {"ill": 5},
     }
     hashes = {Config().hash}
     for name, value in Config().parameters().items():

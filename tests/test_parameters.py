@@ -31,6 +31,7 @@ NOT_SETTINGS = {"device", "callbacks", "verbose", "random_state"}  # they change
 OWN_FORM = {  # a setting that a parameter writes in another form: its default in the signature
     "augmentation": "auto",
     "backbone_options": None,
+    "class_weight": None,
 }
 
 

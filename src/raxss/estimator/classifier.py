@@ -46,6 +46,7 @@ from raxss.method.aggregation import AggregationConfig
 from raxss.method.augmentation import LIGHT, AugmentationConfig
 from raxss.method.backbones.convnet import ROW_LENGTH
 from raxss.method.backbones.protocol import BackboneConfig, describe
+from raxss.method.class_weights import class_weights
 from raxss.method.feature_heads import FeatureHeads, heads_in_use
 from raxss.method.inference import Prediction, Predictor
 from raxss.method.retrieval.front import RetrievalConfig
@@ -136,6 +137,10 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     window_loss_weight, series_loss_weight
         How much the loss of single windows and of the series probability count (the paper: 0 and 1). With
         the window loss alone, weights and temperature enter validation and prediction, not the gradient.
+    class_weight
+        For classes that are rare: how much the losses of a series count, by its class. ``"balanced"``: n / (C n_c)
+        for a class with n_c of the n training series. A mapping of labels to numbers, of which ratios matter. None:
+        all count the same. With early stopping, the epoch is then chosen by the accuracy with these weights.
     lr, start_lr, final_lr, warmup_steps, schedule_steps, weight_decay, batch_size, max_epochs, patience
         Adam with warm-up and a cosine; windows a batch; when to stop. ``"auto"``: an eighth of the windows a batch,
         from 8 to 64; 20 epochs, or as many more (200 at most) as make 600 steps, unless the loss falls below
@@ -259,6 +264,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         validation_fraction: float = TrainingConfig.validation_fraction,
         precision: Literal["auto", "float32", "bfloat16"] = TrainingConfig.precision,
         update_batch_norm: bool = TrainingConfig.update_batch_norm,
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         device: str = "auto",
         callbacks: Sequence[Callback] | None = None,
         verbose: int = 0,
@@ -299,6 +305,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.validation_fraction = validation_fraction
         self.precision = precision
         self.update_batch_norm = update_batch_norm
+        self.class_weight = class_weight
         self.device = device
         self.callbacks = callbacks
         self.verbose = verbose
@@ -345,7 +352,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._checked = None
         config = self.config
         given = {name: getattr(self, name) for name in SETTINGS}
-        for name in ("backbone_options", "augmentation"):  # mappings, which the caller may change in place
+        for name in ("backbone_options", "augmentation", "class_weight"):  # may be changed in place
             given[name] = deepcopy(given[name])
         self._checked = given, config
         return config
@@ -445,6 +452,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if method != "none":
             steps.check_calibration_part(labels[validation_indices], self.classes_, method)
 
+        setting = config.training.class_weight
+        weights = class_weights(setting, self.classes_, targets[train_indices]) if setting else None
         plan = config.training.for_windows(len(pool), n_validation=n_validation)
         line, unexpected = steps.describe_windows(
             pool.n_samples.tolist(),
@@ -484,6 +493,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 augmentation=config.augmentation,
                 batch_support=steps.support_in_batch(config, self.window_length_, n_series=pool.n_series),
                 refresh=steps.epoch_refresh(config, self.window_length_, seed=self.seed_),
+                class_weights=weights,
                 callbacks=[*(self.callbacks or ()), *([ProgressBar()] if self.verbose else [])],
             )
         self.history_ = pd.DataFrame(trained.history)

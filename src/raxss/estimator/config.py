@@ -44,6 +44,7 @@ ADDED_LATER: Mapping[str, Any] = {
     "calibration_level": "window",
     "conformal_alpha": 0.1,
     "update_batch_norm": False,
+    "class_weight": {},
 }
 PRESETS = ("paper", "sss", "recommended")
 SIGNALS = ("eeg", "ecg", "motion")  # for which `recommended` has settings of its own
@@ -298,6 +299,8 @@ class Config:
             name = getattr(factory, "__qualname__", type(factory).__qualname__)
             network["backbone"] = f"{factory.__module__}:{name}"
         network["backbone_options"] = dict(network["backbone_options"])
+        if not isinstance(tables["training"]["class_weight"], str):
+            tables["training"]["class_weight"] = dict(tables["training"]["class_weight"])
         return tables
 
     def to_toml(self) -> str:
