@@ -45,6 +45,7 @@ ADDED_LATER: Mapping[str, Any] = {
     "conformal_alpha": 0.1,
     "update_batch_norm": False,
     "class_weight": {},
+    "decision_threshold": "argmax",
 }
 PRESETS = ("paper", "sss", "recommended")
 SIGNALS = ("eeg", "ecg", "motion")  # for which `recommended` has settings of its own
@@ -333,6 +334,12 @@ class Config:
         kept = {name: without_additions(tables[name]) for name in ("windows", "retrieval", "aggregation")}
         kept["retrieval"].pop("refresh", None)  # of training
         return canonical_hash(former_tables(kept))[:12]
+
+    @property
+    def decision_hash(self) -> str:
+        """Hash, twelve hex digits, of the settings that the scores of a fitted network depend on."""
+        calibration = [self.calibration.calibration, self.calibration.calibration_level]
+        return canonical_hash([self.score_hash, *calibration])[:12]
 
 
 DEFAULTS = Config()
