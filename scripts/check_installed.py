@@ -31,8 +31,10 @@ def main() -> int:
     from sklearn.utils.estimator_checks import check_estimator
 
     checks = check_estimator(raxss.RAxSSClassifier(device="cpu"), on_fail=None, on_skip=None)
-    failed = [check["check_name"] for check in checks if check["status"] == "failed"]
-    print(f"check_estimator: {len(checks)} checks, {len(failed)} failed {failed}")
+    failed = [
+        check["check_name"] for check in checks if check["status"] != "passed"
+    ]  # nor skipped, nor excused
+    print(f"check_estimator: {len(checks)} checks, {len(failed)} not passed {failed}")
     return int(bool(readme.failed or failed or not readme.attempted or not checks))
 
 

@@ -71,12 +71,13 @@ def full_series():
 
 @pytest.fixture(scope="session")
 def full_model(full_series):
-    """A small model with everything that a folder can hold: gate, projection, calibration, validation report."""
+    """A small model with everything that a folder can hold: gate, calibration, validation report, threshold, ..."""
     from raxss import RAxSSClassifier
     from toys import SMALL
 
     settings = {"space": "features", "refresh": "batch", "projection": 3, "weighting": "gated"}
     settings |= {"calibration": "isotonic", "validation_fraction": 0.4, "series_loss_weight": 1.0}
+    settings |= {"class_weight": {"slow": 1, "fast": 2.5}, "decision_threshold": "tuned"}
     return RAxSSClassifier("convnet", **SMALL, backbone_options={"width": 1}, **settings).fit(full_series)
 
 

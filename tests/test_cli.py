@@ -138,9 +138,12 @@ def test_fit_predict_explain_from_a_manifest(manifest, model, tmp_path):
 
 def test_options_of_calibration_reach_the_model_and_its_intervals_the_table(manifest, tmp_path):
     options = ["--calibration", "venn-abers", "--calibration-level", "series", "--conformal-alpha", 0.4]
+    options += ["--decision-threshold", "argmax", "--class-weight", "balanced"]
     raxss("fit", manifest, "--out", tmp_path / "model", *FAST, *options)
-    found = json.loads((tmp_path / "model" / "config.json").read_text())["settings"]["calibration"]
-    assert found == {"calibration": "venn-abers", "calibration_level": "series", "conformal_alpha": 0.4}
+    found = json.loads((tmp_path / "model" / "config.json").read_text())["settings"]
+    expected = {"calibration": "venn-abers", "calibration_level": "series", "conformal_alpha": 0.4}
+    assert found["calibration"] == expected | {"decision_threshold": "argmax"}
+    assert found["training"]["class_weight"] == "balanced"
     raxss("predict", tmp_path / "model", manifest, "--out", tmp_path / "p.csv", *CPU)
     table = pd.read_csv(tmp_path / "p.csv")
     assert (table["interval"] == "Venn-Abers").all()

@@ -196,6 +196,8 @@ def test_the_hash_changes_with_every_setting():
         "max_epochs": 3,
         "patience": 3,
         "update_batch_norm": False,
+        "class_weight": {"ill": 5},
+        "decision_threshold": "tuned",
     }
     hashes = {Config().hash}
     for name, value in Config().parameters().items():

@@ -8,7 +8,12 @@ import pytest
 import torch
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold, cross_validate
-from sklearn.utils.estimator_checks import check_classifiers_train, parametrize_with_checks
+from sklearn.utils.estimator_checks import (
+    check_classifiers_train,
+    check_estimator,
+    estimator_checks_generator,
+    parametrize_with_checks,
+)
 from torch import nn
 
 from raxss import RAxSSClassifier, Series
@@ -39,8 +44,34 @@ def test_the_defaults_learn_the_blobs_of_scikit_learn():
 
 
 def test_no_check_is_excused():
-    assert not RAxSSClassifier().__sklearn_tags__().classifier_tags.poor_score
+    """No tag leaves a check out or makes it easier, and all checks of a classifier with class weights are run."""
+    tags = RAxSSClassifier().__sklearn_tags__()
+    excuses = {"non_deterministic", "no_validation", "_skip_test"}
+    assert not [name for name in excuses if getattr(tags, name)]
+    assert not [name for name in ("allow_nan", "positive_only", "pairwise") if getattr(tags.input_tags, name)]
+    assert not tags.classifier_tags.poor_score
+    assert tags.requires_fit
+    assert tags.target_tags.required
+    assert tags.input_tags.two_d_array
+    assert tags.classifier_tags.multi_class
     assert not hasattr(RAxSSClassifier, "_more_tags")
+    names = {
+        getattr(check, "func", check).__name__ for _, check in estimator_checks_generator(RAxSSClassifier())
+    }
+    assert {
+        "check_class_weight_classifiers",
+        "check_methods_subset_invariance",
+        "check_n_features_in",
+    } <= names
+
+
+def test_class_weights_and_a_tuned_threshold_pass_all_checks_but_those_of_what_was_learned():
+    """With one epoch, for speed."""
+    model = RAxSSClassifier(device="cpu", max_epochs=1, class_weight="balanced", decision_threshold="tuned")
+    checks = check_estimator(model, on_fail=None, on_skip=None)
+    learned = {"check_classifiers_train", "check_class_weight_classifiers"}
+    assert {check["check_name"] for check in checks if check["status"] != "passed"} <= learned
+    assert len(checks) >= 50
 
 
 def test_it_learns_two_classes_of_waves_with_probabilities_that_sum_to_one(waves_model):

@@ -157,6 +157,23 @@ def test_replayed_steps_end_bit_for_bit_where_plain_steps_end(case, precision, m
     assert len(replays) > 3 * (len(pool) // 190) - 10  # all but the first steps were replayed
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_replayed_steps_with_class_weights_end_bit_for_bit_where_plain_steps_end(precision, monkeypatch):
+    """Both losses are weighted, on the device, without a wait."""
+    losses = {"window_loss_weight": 0.5, "series_loss_weight": 1.0}
+    config = training_plan(batch_size=190, max_epochs=2, patience=0, precision=precision, **PAPER | losses)
+    ends = []
+    for n_plain in (stepping.STEPS_BEFORE_REPLAY, 10**9):
+        monkeypatch.setattr(stepping, "STEPS_BEFORE_REPLAY", n_plain)
+        pool, learner, options = made("convnet", None, None)
+        options["class_weights"] = np.array([0.5, 1.5])
+        trained = train(learner, pool, pool, config=config, seed=5, fingerprint="toy", **options)
+        ends.append((weights_of(learner), [row["train_loss"] for row in trained.history]))
+    assert_same_bits(ends[0][0], ends[1][0])
+    assert ends[0][1] == ends[1][1]
+    assert "validation_weighted_accuracy" in trained.history[-1]
+
+
 def test_a_step_that_cannot_be_recorded_is_warned_of_and_ends_bit_for_bit_where_plain_steps_end(rng, caplog):
     pool, config = pool_of(rng), training_plan(batch_size=192, max_epochs=2, patience=0, **PAPER)
     ends, stream = [], torch.cuda.current_stream()

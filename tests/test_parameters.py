@@ -30,6 +30,7 @@ ESTIMATORS = [
 NOT_SETTINGS = {"device", "callbacks", "verbose", "random_state"}  # they change how, not what is computed
 OWN_FORM = {  # a setting that a parameter writes in another form: its default in the signature
     "backbone_options": None,
+    "class_weight": None,
 }
 
 

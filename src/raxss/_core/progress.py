@@ -73,6 +73,8 @@ class ProgressBar:
         figures = f"epoch {record['epoch']}/{self._n_epochs} loss {record['train_loss']:.3f}"
         if "validation_accuracy" in record:
             figures += f", validation accuracy {record['validation_accuracy']:.3f}"
+        if "validation_balanced_accuracy" in record:
+            figures += f" (balanced {record['validation_balanced_accuracy']:.3f})"
         self._bar.update(self._task, description=figures)
         if self._bar.disable:
             print(figures, file=sys.stderr, flush=True)

@@ -99,8 +99,8 @@ class System:
         if not self.is_network:
             return self.kind == "forest"
         config = _config_of(parameters)
-        calibrated = config.calibration.calibration != "none"
-        return not (config.training.patience != 0 or calibrated or config.fits_temperature_on_validation)
+        fitted = config.calibration.calibration != "none" or config.calibration.decision_threshold != "argmax"
+        return not (config.training.patience != 0 or fitted or config.fits_temperature_on_validation)
 
     def with_settings(self, name: str, settings: Mapping[str, Any]) -> System:
         """The system under another name, or its own, with other estimator parameters.

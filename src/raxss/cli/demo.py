@@ -66,7 +66,9 @@ def demo(
 
 
 def _metrics(model: RAxSSClassifier, test: SeriesCollection) -> dict[str, Any]:
-    """AUC, F1 and accuracy with intervals, by the model's own weights and by uniform ones."""
+    """Figures with intervals, by the model's own weights and uniform ones, and the share of the largest class."""
+    import numpy as np
+
     from raxss.metrics import score_with_intervals
 
     def figures() -> dict[str, Any]:
@@ -77,7 +79,8 @@ def _metrics(model: RAxSSClassifier, test: SeriesCollection) -> dict[str, Any]:
     model.set_params(weighting="uniform")
     uniform = figures()
     model.set_params(weighting=weighting)
-    return own | {"uniform": uniform}
+    share = float(np.unique(test.labels, return_counts=True)[1].max() / len(test))
+    return own | {"uniform": uniform, "largest_share": share}
 
 
 def _circumstances(model: RAxSSClassifier, seed: int, preset: str) -> dict[str, Any]:
@@ -113,19 +116,20 @@ def _print_results(out: Path, metrics: dict[str, Any], evidence: list[str]) -> N
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(
-        "", "AUC", "F1", "accuracy", title=f"{metrics['n_test']} held-out records, 95 % bootstrap intervals"
-    )
+    names = ("auc", "average_precision", "f1", "accuracy", "balanced_accuracy")
+    title = f"{metrics['n_test']} held-out records, 95 % bootstrap intervals"
+    table = Table("", "AUC", "average precision", "F1", "accuracy", "balanced accuracy", title=title)
     for name, figures in {
         f"{metrics['weighting']} weights": metrics,
         "uniform weights": metrics["uniform"],
     }.items():
-        cells = (figures[key] for key in ("auc", "f1", "accuracy"))
+        cells = (figures[key] for key in names)
         table.add_row(
-            name, *(f"{cell['value']:.3f} ({cell['low']:.3f} to {cell['high']:.3f})" for cell in cells)
+            name, *(f"{cell['value']:.3f}\n({cell['low']:.3f} to {cell['high']:.3f})" for cell in cells)
         )
-    console = Console(width=100)
+    console = Console(width=120)
     console.print(table)
+    print(f"Always naming the more frequent class would have an accuracy of {metrics['largest_share']:.3f}.")
     print(f"Done in {metrics['seconds']:.0f} s. The results are in {out}:")
     print(f"  {out / 'metrics.json'}  the figures above, with seed, versions and hardware")
     print(f"  {out / 'model'}  the model; its README.md is the model card")

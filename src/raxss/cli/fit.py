@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     calibration_level="window: calibrate window posteriors before aggregation; series: calibrate the aggregated "
     "score (evidence shows both numbers).",
     conformal_alpha="Miscoverage rate of prediction sets; 0: no sets.",
+    decision_threshold="argmax: predict the most probable class; tuned: by a threshold with the largest balanced "
+    "accuracy out of fold (on the validation set, or by three refits).",
+    class_weight="balanced: series of rare classes count more in training, in inverse proportion to the size "
+    "of their class. For weights of your own, use --config.",
     split="Split file written by raxss split: trains on its training set, stops early on its validation set.",
     resume="Resume from the checkpoint of an interrupted run.",
 )
@@ -44,6 +48,8 @@ def fit(
     calibration: str | None = None,
     calibration_level: str | None = None,
     conformal_alpha: float | None = None,
+    decision_threshold: str | None = None,
+    class_weight: str | None = None,
     seed: int = 69421,
     device: str = "auto",
     root: Path | None = None,
@@ -67,6 +73,8 @@ def fit(
         calibration=calibration,
         calibration_level=calibration_level,
         conformal_alpha=conformal_alpha,
+        decision_threshold=decision_threshold,
+        class_weight=class_weight,
     )
     shown, out = out, out.absolute()  # "." has no name to put a checkpoint beside
     checkpoint = out.with_name(out.name + ".checkpoint")

@@ -57,8 +57,10 @@ def predict(
     Columns: seen_in_training (whether the model was fitted on the series, recognised by its content: training,
     validation, in part, no or unknown), low_, high_ and interval (confidence interval of the probability, and its
     method), in_set_ and abstains (prediction set; a set of several classes or none means that the model abstains),
-    uncalibrated_ (the weighted sum of window probabilities, where scores of series are calibrated), seconds (empty
-    without a sampling rate), warnings (out-of-distribution recordings, resampling).
+    uncalibrated_ (the weighted sum of window probabilities, where scores of series are calibrated), threshold_ or
+    factor_ (where predicted is by a tuned decision threshold: the probability of that class from which on it is
+    predicted, or for more than two classes the factor of each probability), seconds (empty without
+    a sampling rate), warnings (out-of-distribution recordings, resampling).
     """
     cluster = any(item is not None for item in (workers, threads, address))
     refuse_if(engine is None and cluster, "--workers, --threads and --address need --engine")
@@ -71,6 +73,7 @@ def predict(
         if engine is None:
             series = series_for(classifier, inputs, split, rate=rate, resample=resample)
             table = prediction_table(classifier.classes_, prediction_rows(classifier, series))
+            tell_decision(classifier)
             write_table(table, out, overwrite=overwrite)
             return
         parts = out.with_name(f"{out.name}.parts")
@@ -79,6 +82,7 @@ def predict(
             model, inputs, parts, engine=engine, n_workers=workers, n_threads=threads, address=address,
             device=device, bank=bank, bank_size=bank_size, only=only, rate=rate, resample=resample,
         )  # fmt: skip
+        tell_decision(classifier)
         if len(table):
             write_table(table, out, overwrite=overwrite)
     if failures:
@@ -94,6 +98,14 @@ def write_table(table: pd.DataFrame, out: Path, *, overwrite: bool) -> None:
             table.to_parquet(temporary, engine="pyarrow", index=False)
     print(printable(f"{len(table)} predictions are in {out}"))
     tell_seen(table["seen_in_training"].tolist())
+
+
+def tell_decision(model: RAxSSClassifier) -> None:
+    """Print the rule of a tuned decision threshold, where the predicted class is not the most probable one."""
+    decision = model.uncertainty_summary().decision
+    if decision is not None:
+        rule = decision.describe(model.classes_)
+        print(printable(f"the predicted class is by a tuned threshold: {rule}; tuned on {decision.origin}"))
 
 
 def tell_seen(states: list[str]) -> None:

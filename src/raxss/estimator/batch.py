@@ -157,28 +157,47 @@ def model_digest(folder: Path) -> str:
 
 def prediction_rows(model: RAxSSClassifier, series: Sequence[Series]) -> list[dict[str, Any]]:
     """Scores of each series and columns about their uncertainty, as plain values."""
+    rule = decision_columns(model)
     return [
         {
             "name": scored.series.name,
+            "predicted": scored.predicted,
             "probabilities": scored.probability.tolist(),
             "seconds": seconds_of(scored.series),
             "label": scored.series.label,
-            "doubt": uncertainty_columns(model.classes_, scored),  # parts keep their first name
+            "doubt": rule | uncertainty_columns(model.classes_, scored),  # parts keep their first name
         }
         for scored in model.score_series(series)
     ]
 
 
+def decision_columns(model: RAxSSClassifier) -> dict[str, float]:
+    """Columns about a tuned decision threshold: of the second class, or a factor for each; empty for argmax."""
+    decision = model.uncertainty_summary().decision
+    if decision is None:
+        return {}
+    if decision.threshold is not None:
+        return {f"threshold_{model.classes_[1]}": decision.threshold}
+    return {
+        f"factor_{label}": float(factor)
+        for label, factor in zip(model.classes_, decision.factors, strict=True)
+    }
+
+
 def prediction_table(classes: Sequence[Any] | NDArray[Any], rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """One row a series, from `prediction_rows`.
 
-    >>> row = {"name": "a", "probabilities": [0.25, 0.75], "seconds": 2.0, "label": None, "doubt": {}}
+    >>> row = {"name": "a", "predicted": 1, "probabilities": [0.25, 0.75], "seconds": 2.0, "label": None}
+    >>> row["doubt"] = {}
     >>> prediction_table(["ill", "well"], [row]).to_dict("records")
     [{'name': 'a', 'predicted': 'well', 'probability_ill': 0.25, 'probability_well': 0.75, 'seconds': 2.0}]
     """
     table = []
     for row in rows:
-        columns = {"name": row["name"], "predicted": classes[int(np.argmax(row["probabilities"]))]}
+        place = row.get(
+            "predicted", int(np.argmax(row["probabilities"]))
+        )  # parts of earlier versions have none
+        columns = {"name": row["name"], "predicted": classes[place]}
         pairs = zip(classes, row["probabilities"], strict=True)
         columns |= {f"probability_{label}": probability for label, probability in pairs}
         seconds = row["seconds"]  # numbers only, or the column has no type

@@ -35,7 +35,7 @@ from raxss.data.series import Series, SeriesCollection
 from raxss.data.training_overlap import TrainingRecord, describe_data
 from raxss.errors import SignalWarning
 from raxss.estimator import fit as steps
-from raxss.estimator import inputs
+from raxss.estimator import inputs, out_of_fold
 from raxss.estimator.config import Config
 from raxss.estimator.persistence import describe_model, load_model, save_model
 from raxss.explain.export.report import report_of
@@ -44,6 +44,7 @@ from raxss.explain.series_evidence import SeriesEvidence
 from raxss.explain.tracing import trace_prediction
 from raxss.method.aggregation import AggregationConfig
 from raxss.method.backbones.protocol import BackboneConfig, describe
+from raxss.method.class_weights import class_weights
 from raxss.method.feature_heads import FeatureHeads, heads_in_use
 from raxss.method.inference import Prediction, Predictor
 from raxss.method.retrieval.front import RetrievalConfig
@@ -51,8 +52,9 @@ from raxss.method.training.loop import Callback, train
 from raxss.method.training.settings import TrainingConfig
 from raxss.method.window_scorer import pick_device
 from raxss.method.windows import WindowConfig, window_starts
-from raxss.uncertainty.calibration import CalibrationConfig, Level, Method, calibration_in_use
+from raxss.uncertainty.calibration import CalibrationConfig, Decision, Level, Method, calibration_in_use
 from raxss.uncertainty.calibration.maps import Calibration
+from raxss.uncertainty.decision import INTERRUPTED, DecisionThreshold, threshold_in_use
 from raxss.uncertainty.ood import OODDetector
 from raxss.uncertainty.summary import ScoredSeries, UncertaintySummary
 from raxss.uncertainty.validation import ValidationReport
@@ -122,6 +124,12 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     conformal_alpha
         `predict_set` may leave the true class out of this share of the sets; 0: evidence has no sets. They need
         1 / alpha - 1 validation series at least.
+    decision_threshold
+        How `predict` chooses a class. ``"argmax"``: the most probable one. ``"tuned"``: by the threshold, for more
+        than two classes by a factor for each, that has the largest balanced accuracy out of fold, so that a rare
+        class counts as much as the others. Out of fold: on the validation set if it has 10 series of each class,
+        else on X, by refits in a grouped cross-validation with three folds, which takes three times as long. An
+        improvement within one standard error is not made use of. Probabilities stay as they are.
     augmentation
         Random changes of training windows that leave their class as it is, drawn anew for each window in each step:
         a mapping of any of ``flip`` and ``reverse`` (probabilities that the sign changes, or that time runs
@@ -134,6 +142,10 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     window_loss_weight, series_loss_weight
         How much the loss of single windows and of the series probability count (the paper: 0 and 1). With
         the window loss alone, weights and temperature enter validation and prediction, not the gradient.
+    class_weight
+        For classes that are rare: how much the losses of a series count, by its class. ``"balanced"``: n / (C n_c)
+        for a class with n_c of the n training series. A mapping of labels to numbers, of which ratios matter. None:
+        all count the same. With early stopping, the epoch is then chosen by the accuracy with these weights.
     lr, start_lr, final_lr, warmup_steps, schedule_steps, weight_decay, batch_size, max_epochs, patience
         Adam with warm-up and a cosine; windows a batch; when to stop. ``"auto"``: an eighth of the windows a batch,
         from 8 to 64; 20 epochs, or as many more (200 at most) as make 600 steps, unless the loss falls below
@@ -169,12 +181,15 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         `raxss.uncertainty.ood.OODDetector`: evidence warns of series unlike the training series.
     heads_
         Gate and projection, `raxss.method.feature_heads.FeatureHeads`, or None.
+    decision_threshold_
+        The tuned `raxss.uncertainty.decision.DecisionThreshold`, with its figures and what it was tuned on; None
+        with ``decision_threshold="argmax"``.
 
     Notes
     -----
     Weighting, temperature, smoothing, space, measure, n_neighbors, exclusion, spread, bank, bank_size and stride
-    can be changed after fitting, with `set_params`; conformal_alpha, too. A calibration, a gate or a projection
-    that was fitted can be switched off and on.
+    can be changed after fitting, with `set_params`; conformal_alpha, too. A calibration, a gate, a projection or a
+    decision threshold that was fitted can be switched off and on.
 
     Examples
     --------
@@ -215,6 +230,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     calibration_level_: str
     validation_report_: ValidationReport | None
     ood_detector_: OODDetector | None
+    decision_threshold_: DecisionThreshold | None
     training_data_: dict[str, Any]
     seed_: int
     _checked: tuple[dict[str, Any], Config] | None = None  # settings, and the Config made of them
@@ -242,6 +258,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         calibration: Method = CalibrationConfig.calibration,
         calibration_level: Level = CalibrationConfig.calibration_level,
         conformal_alpha: float = CalibrationConfig.conformal_alpha,
+        decision_threshold: Decision = CalibrationConfig.decision_threshold,
         augmentation: Mapping[str, Any] | Literal["auto"] | None = "auto",
         window_loss_weight: float = TrainingConfig.window_loss_weight,
         series_loss_weight: float = TrainingConfig.series_loss_weight,
@@ -257,6 +274,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         validation_fraction: float = TrainingConfig.validation_fraction,
         precision: Literal["auto", "float32", "bfloat16"] = TrainingConfig.precision,
         update_batch_norm: bool = TrainingConfig.update_batch_norm,
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         device: str = "auto",
         callbacks: Sequence[Callback] | None = None,
         verbose: int = 0,
@@ -282,6 +300,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.calibration = calibration
         self.calibration_level = calibration_level
         self.conformal_alpha = conformal_alpha
+        self.decision_threshold = decision_threshold
         self.augmentation = augmentation
         self.window_loss_weight = window_loss_weight
         self.series_loss_weight = series_loss_weight
@@ -297,6 +316,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.validation_fraction = validation_fraction
         self.precision = precision
         self.update_batch_norm = update_batch_norm
+        self.class_weight = class_weight
         self.device = device
         self.callbacks = callbacks
         self.verbose = verbose
@@ -345,7 +365,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._checked = None
         config = self.config
         given = {name: getattr(self, name) for name in SETTINGS}
-        for name in ("backbone_options", "augmentation"):  # mappings, which the caller may change in place
+        for name in ("backbone_options", "augmentation", "class_weight"):  # may be changed in place
             given[name] = deepcopy(given[name])
         self._checked = given, config
         return config
@@ -353,7 +373,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def current_config(self) -> Config:
         """The settings of `fit`, with those that may be changed since as they are now."""
-        _ = self._calibration_in_use, self._heads_in_use  # or an error: they were not fitted
+        _ = self._calibration_in_use, self._heads_in_use, self._threshold_in_use  # or an error: not fitted
         if self._checked is not None and self.config is self._checked[1]:  # unchanged since
             return self.config_
         now = self.config.tables()
@@ -445,6 +465,15 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if method != "none":
             steps.check_calibration_part(labels[validation_indices], self.classes_, method)
 
+        tuning = out_of_fold.plan_tuning(
+            config.calibration.decision_threshold,
+            (series[:n_given], labels[:n_given], groups, None if validation is None else series[n_given:]),
+            (validation_series, validation_targets),
+            self.classes_,
+            seed=self.seed_,
+        )
+        setting = config.training.class_weight
+        weights = class_weights(setting, self.classes_, targets[train_indices]) if setting else None
         plan = config.training.for_windows(len(pool), n_validation=n_validation)
         line, unexpected = steps.describe_windows(
             pool.n_samples.tolist(),
@@ -484,6 +513,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 augmentation=augmentation,
                 batch_support=steps.support_in_batch(config, self.window_length_, n_series=pool.n_series),
                 refresh=steps.epoch_refresh(config, self.window_length_, seed=self.seed_),
+                class_weights=weights,
                 callbacks=[*(self.callbacks or ()), *([ProgressBar()] if self.verbose else [])],
             )
         self.history_ = pd.DataFrame(trained.history)
@@ -515,6 +545,12 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 n_classes=len(self.classes_),
                 seed=self.seed_,
             )
+        self.decision_threshold_ = None
+        if tuning is not None:
+            self.decision_threshold_ = tuning.run(
+                self, self._predictor(self.calibration_), settings=config.decision_hash
+            )
+            self.interrupted_ |= self.decision_threshold_.source == INTERRUPTED
         self.ood_detector_ = OODDetector.of(series, steps.mean_supports(pools, predictions, config))
         self.training_data_ = describe_data(series, labels, groups, held_out)
         self.config_ = config  # last: it marks the model as fitted
@@ -570,9 +606,11 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return list(states)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most likely class of each series, from ``classes_``."""
+        """The class of each series, from ``classes_``: the most probable, or by ``decision_threshold_``."""
         probability = self.predict_proba(X)
-        return self.classes_[probability.argmax(axis=1)]
+        threshold = self._threshold_in_use
+        decided = probability.argmax(axis=1) if threshold is None else threshold.decide(probability)
+        return self.classes_[decided]
 
     def window_probabilities(self, X: Any) -> Iterator[NDArray[np.float64]]:
         """The posteriors of the windows of each series, ``(n_windows_i, C)``, one series after the other.
@@ -711,6 +749,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if summary.has_sets:
             settings["conformal_alpha"] = summary.alpha
             settings["conformal_threshold"] = summary.threshold(summary.alpha)
+        if summary.decision is not None:
+            settings["decision_factors"] = summary.decision.factors.tolist()
         quiet = on_progress is not None
         with self._bar("predicting", series, quiet=quiet) as bar, summary.seen.states(series) as states:
             predictions = predictor.predictions(series, on_progress=on_progress or bar)
@@ -723,6 +763,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     notes=scored.notes,
                     interval=scored.interval,
                     prediction_set=scored.prediction_set,
+                    predicted=scored.predicted,
                     seen_in_training=scored.seen_in_training,
                 )
                 del prediction  # frees its neighbour lists before the next is computed
@@ -730,6 +771,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def uncertainty_summary(self) -> UncertaintySummary:
         """Validation report, OOD detector and calibration, under the current settings."""
         calibration, report = self._calibration_in_use, self.validation_report_
+        decision = self._threshold_in_use
         validated = self.config_.score_hash if report is None else report.settings
         return UncertaintySummary(
             validation_report=report,
@@ -740,7 +782,14 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             changed=validated != self.current_config.score_hash,
             rates=self.training_data_["rates"],
             seen=TrainingRecord.of(self.training_data_),
+            decision=decision,
+            decision_changed=decision is not None
+            and decision.settings not in ("", self.current_config.decision_hash),
         )
+
+    @property
+    def _threshold_in_use(self) -> DecisionThreshold | None:
+        return threshold_in_use(self.decision_threshold_, self.config.calibration.decision_threshold)
 
     @property
     def _calibration_in_use(self) -> Calibration | None:

@@ -45,6 +45,8 @@ ADDED_LATER: Mapping[str, Any] = {
     "calibration_level": "window",
     "conformal_alpha": 0.1,
     "update_batch_norm": False,
+    "class_weight": {},
+    "decision_threshold": "argmax",
 }
 PRESETS = ("paper", "sss", "tuned", "recommended")
 SIGNALS = ("eeg", "ecg", "motion")  # for which `tuned` has settings of its own
@@ -316,6 +318,8 @@ class Config:
             name = getattr(factory, "__qualname__", type(factory).__qualname__)
             network["backbone"] = f"{factory.__module__}:{name}"
         network["backbone_options"] = dict(network["backbone_options"])
+        if not isinstance(tables["training"]["class_weight"], str):
+            tables["training"]["class_weight"] = dict(tables["training"]["class_weight"])
         return tables
 
     def to_toml(self) -> str:
@@ -352,6 +356,12 @@ class Config:
         kept = {name: without_additions(tables[name]) for name in ("windows", "retrieval", "aggregation")}
         kept["retrieval"].pop("refresh", None)  # of training
         return canonical_hash(former_tables(kept))[:12]
+
+    @property
+    def decision_hash(self) -> str:
+        """Hash, twelve hex digits, of the settings that the scores of a fitted network depend on."""
+        calibration = [self.calibration.calibration, self.calibration.calibration_level]
+        return canonical_hash([self.score_hash, *calibration])[:12]
 
 
 def without_additions(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,6 +53,7 @@ from raxss.method.feature_heads import FeatureHeads, heads_in_use
 from raxss.method.training.checkpoints import DTYPES, refuse_not_finite, refuse_other_tensors, state_of
 from raxss.uncertainty.calibration import LEVELS, calibration_named
 from raxss.uncertainty.calibration.maps import Calibration
+from raxss.uncertainty.decision import ARGMAX, DecisionThreshold
 from raxss.uncertainty.ood import OODDetector
 from raxss.uncertainty.validation import ValidationReport
 
@@ -109,7 +110,7 @@ def save_model(model: RAxSSClassifier, folder: Path, *, overwrite: bool) -> Path
 
 def describe_model(model: RAxSSClassifier, weights: bytes | None = None) -> dict[str, Any]:
     """The entries of config.json; ``weights``: the bytes of model.safetensors, where they are at hand."""
-    config, calibration = model.current_config, model.calibration_
+    config, calibration, decision = model.current_config, model.calibration_, model.decision_threshold_
     weights = _safetensors(_tensors(model)) if weights is None else weights
     return {
         "format": FORMAT,
@@ -127,6 +128,7 @@ def describe_model(model: RAxSSClassifier, weights: bytes | None = None) -> dict
         "calibration": None if calibration is None else calibration.method,
         "calibration_level": model.calibration_level_,
         "trial": None if model.validation_report_ is None else model.validation_report_.to_json(),
+        "decision_threshold": None if decision is None else decision.to_json(),
         "seed": model.seed_,
         "best_epoch": model.best_epoch_,
         "interrupted": model.interrupted_,
@@ -164,7 +166,9 @@ def _card(facts: dict[str, Any]) -> str:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     environment.filters["cell"] = lambda text: " ".join(str(text).replace("|", "/").split())
     template = (resources.files("raxss.estimator") / "model_card.md.j2").read_text("utf-8")
-    return environment.from_string(template).render(facts=facts)
+    entry, classes = facts["decision_threshold"], facts["classes"]
+    decision = None if entry is None else DecisionThreshold.from_json(entry, len(classes))
+    return environment.from_string(template).render(facts=facts, decision=decision)
 
 
 def load_model(kind: type[Model], folder: Path, *, backbone: Any, device: str) -> Model:
@@ -231,6 +235,7 @@ def _read_model(kind: type[Model], files: ModelFiles, *, backbone: Any, device: 
     model.validation_report_ = _read_validation_report(facts, tensors)
     model.ood_detector_ = _read_ood_detector(tensors)
     model.heads_ = _read_heads(model, tensors)
+    model.decision_threshold_ = _read_decision(model, facts)
     return model
 
 
@@ -432,6 +437,14 @@ def _read_validation_report(
     if report is None and scores:
         raise ValueError("it has the scores of a validation report, but no report")
     return None if report is None else ValidationReport.from_json(report, scores)
+
+
+def _read_decision(model: RAxSSClassifier, facts: dict[str, Any]) -> DecisionThreshold | None:
+    """The tuned decision threshold; None in folders without one, or older than it."""
+    entry = facts.get("decision_threshold")
+    if entry is None and model.decision_threshold != ARGMAX:
+        raise ValueError("its settings ask for a tuned decision threshold, but it has none")
+    return None if entry is None else DecisionThreshold.from_json(entry, len(model.classes_))
 
 
 def _read_ood_detector(tensors: dict[str, torch.Tensor]) -> OODDetector | None:

@@ -33,7 +33,9 @@ class Evidence:
     name, label, rate, seconds
         What the series was. ``label`` is the known one, or None.
     classes, series_probability, predicted
-        C labels, sums of their contributions ``(C,)``, and the label with the largest probability.
+        C labels, sums of their contributions ``(C,)``, and the predicted label: that of the largest probability, or
+        where the model has a tuned decision threshold that of the largest product of probability and
+        ``settings["decision_factors"]``.
     calibrated_probability
         ``(C,)`` calibrated ``series_probability``; None where the model does not calibrate series. `probability` is
         what `predict_proba` returns in either case.

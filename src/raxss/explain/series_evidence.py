@@ -29,6 +29,7 @@ from raxss.explain.evidence import FORMAT, NOTE, Evidence, percent, safe_name
 from raxss.explain.export.tables import write_parquet
 from raxss.explain.neighbour_lists import WINDOWS_A_CHUNK, Columns
 from raxss.explain.reading import columns_checked, read_head, summary_of
+from raxss.uncertainty.decision import describe_factors
 
 FORMATS = ("json", "parquet", "figures")
 WINDOWS_IN_JSON = 5000  # more than these are left to Parquet: a day of signal has 17 million
@@ -148,7 +149,7 @@ class SeriesEvidence(Evidence):
         )
         lines = [
             f"SeriesEvidence({self.name!r}{label})",
-            f"  predicted {self.predicted!r} ({probabilities})",
+            f"  predicted {self.predicted!r} ({probabilities}){self._rule()}",
             f"  seen in training: {self.seen_in_training}",
             f"  {n} window{'' if n == 1 else 's'} over {self.seconds:.4g} s, of which "
             f"{self.effective_windows:.4g} effective ({percent(self.effective_share)} of the usable)",
@@ -162,6 +163,11 @@ class SeriesEvidence(Evidence):
             f"{best['weight']:.4g}, adds {best[f'contribution_{self.predicted}']:.4g}"
         )
         return "\n".join(lines + [f"  warning: {warning}" for warning in self.warnings])
+
+    def _rule(self) -> str:
+        """The tuned rule that the predicted class follows; empty where it is the most probable class."""
+        factors = self.settings.get("decision_factors")
+        return "" if factors is None else f"; tuned threshold: {describe_factors(factors, self.classes)}"
 
     def _uncertainty_lines(self) -> list[str]:
         place, lines = self.classes.index(self.predicted), []

@@ -44,6 +44,7 @@ def trace(
     calibrated: NDArray[np.float64] | None = None,
     interval: Interval | None = None,
     prediction_set: NDArray[np.bool_] | None = None,
+    predicted: int | None = None,
     settings: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
     seen_in_training: str = UNKNOWN,
@@ -64,6 +65,8 @@ def trace(
         ``(C,)`` the calibrated sum of the contributions, where series are calibrated.
     interval, prediction_set
         Interval of the probability, and the classes ``(C,)`` of the conformal set, as far as known.
+    predicted
+        Index of the predicted class, where a tuned threshold decides; by default that of the largest probability.
     settings
         More settings for outputs, such as the preset's name.
     notes
@@ -126,6 +129,7 @@ def trace(
         "bank_seconds": n_bank * retrieval.stride / series.rate,
     }
     effective = aggregation.effective_windows
+    probability = aggregation.series_probability if calibrated is None else calibrated
     evidence = SeriesEvidence(
         name=series.name,
         label=_plain(series.label),
@@ -133,9 +137,7 @@ def trace(
         seconds=series.seconds,
         classes=classes,
         series_probability=aggregation.series_probability,
-        predicted=classes[
-            int(np.argmax(aggregation.series_probability if calibrated is None else calibrated))
-        ],
+        predicted=classes[int(np.argmax(probability)) if predicted is None else predicted],
         columns=table,
         lists=lists,
         effective_windows=effective,

@@ -1,7 +1,8 @@
-"""Reliability table and calibration figures of predicted probabilities.
+"""Reliability table, calibration figures and classification figures of predicted probabilities.
 
     class indices (n,), probabilities (n, C) -> table: one row per bin, mean probability and observed share
                                              -> Brier score, log loss, expected calibration error
+                                             -> accuracy beside what it hides: prior, balanced accuracy, ...
 
 validation.py computes these on the validation set; explain/figures.py draws the table.
 """
@@ -63,6 +64,50 @@ def calibration_figures(targets: ArrayLike, probabilities: ArrayLike) -> dict[st
     picked = np.clip(values[np.arange(len(values)), classes], CLAMP, 1.0 - CLAMP)
     figures = {name: float(scores[name][0]) for name in ("brier", "ece")}
     return figures | {"log_loss": float(-np.log(picked).mean())}
+
+
+def classification_figures(
+    targets: ArrayLike, probabilities: ArrayLike, *, predicted: ArrayLike | None = None
+) -> dict[str, float]:
+    """Accuracy, and beside it the figures that show what it is worth where a class is rare.
+
+    - ``largest_share``: share of the most frequent class, which is the accuracy of always naming it;
+    - ``accuracy``, ``balanced_accuracy``: share of right predictions, mean recall of the classes that there are;
+    - two classes: ``sensitivity`` and ``specificity``, the recall of the second and of the first, and
+      ``average_precision`` of the second, which is its share for probabilities that say nothing.
+
+    Figures that do not exist, because a class is missing, are left out.
+
+    Parameters
+    ----------
+    targets, probabilities
+        Class indices ``(n,)`` and probabilities ``(n, C)``.
+    predicted
+        Class indices ``(n,)``; by default those of the largest probabilities.
+
+    Examples
+    --------
+    >>> rows = np.array([[0.9, 0.1]] * 49 + [[0.6, 0.4]])
+    >>> classification_figures([0] * 49 + [1], rows)
+    {'largest_share': 0.98, 'accuracy': 0.98, 'balanced_accuracy': 0.5, 'sensitivity': 0.0, 'specificity': 1.0,
+     'average_precision': 1.0}
+    """
+    truth, values = np.asarray(targets), np.asarray(probabilities, dtype=np.float64)
+    guess = values.argmax(axis=1) if predicted is None else np.asarray(predicted)
+    right, counts = truth == guess, np.bincount(truth, minlength=values.shape[1])
+    recalls = [
+        float(right[truth == class_].mean()) if counts[class_] else np.nan for class_ in range(len(counts))
+    ]
+    figures = {
+        "largest_share": float(counts.max() / counts.sum()),
+        "accuracy": float(right.mean()),
+        "balanced_accuracy": float(np.nanmean(recalls)),
+    }
+    if len(counts) == 2:
+        scores = weighted_scores(truth, values, classes=np.arange(2))
+        figures |= {"sensitivity": recalls[1], "specificity": recalls[0]}
+        figures["average_precision"] = float(scores["average_precision"][0])
+    return {name: value for name, value in figures.items() if np.isfinite(value)}
 
 
 def _wilson(share: float, n: int) -> tuple[float, float]:

@@ -22,6 +22,7 @@ from raxss.method.inference import Prediction
 from raxss.uncertainty.bootstrap import VENN_ABERS, Interval, bootstrap_interval
 from raxss.uncertainty.calibration.maps import Calibration, VennAbersCalibration
 from raxss.uncertainty.conformal import prediction_sets
+from raxss.uncertainty.decision import DecisionThreshold
 from raxss.uncertainty.ood import OODDetector
 from raxss.uncertainty.validation import ValidationReport
 
@@ -39,6 +40,7 @@ class ScoredSeries:
     prediction_set: NDArray[np.bool_] | None  # (C,) classes not ruled out; None where the model has no sets
     notes: tuple[str, ...]  # warnings about this series or the model, in plain words
     seen_in_training: str  # whether the model was fitted on this series: one of `training_overlap.STATES`
+    predicted: int  # index of the predicted class: of the largest probability, or by a tuned threshold
 
     @property
     def abstains(self) -> bool | None:
@@ -58,6 +60,10 @@ class UncertaintySummary:
     changed: bool  # whether settings of windows, retrieval or weights differ from those of the report
     rates: Sequence[float]  # of the training series
     seen: TrainingRecord  # digests of the training data
+    decision: DecisionThreshold | None = None  # the tuned threshold, where it is in use
+    decision_changed: bool = (
+        False  # whether settings that scores depend on differ from those it was tuned under
+    )
 
     @property
     def has_sets(self) -> bool:
@@ -94,6 +100,11 @@ class UncertaintySummary:
             self.sets(prediction.probability, self.alpha) if self.has_sets else None,
             tuple(self.notes(prediction)),
             self.seen.state(prediction.series) if seen_in_training is None else seen_in_training,
+            int(
+                prediction.probability.argmax()
+                if self.decision is None
+                else self.decision.decide(prediction.probability)
+            ),
         )
 
     def notes(self, prediction: Prediction) -> list[str]:
@@ -107,6 +118,11 @@ class UncertaintySummary:
             notes.append(
                 "the score is calibrated by a map that was fitted under other settings of windows, retrieval or "
                 "weights. Fit again, or set calibration = 'none'."
+            )
+        if self.decision_changed:
+            notes.append(
+                "the predicted class is by a threshold that was tuned under other settings of windows, retrieval, "
+                "weights or calibration. Fit again, or set decision_threshold = 'argmax'."
             )
         return notes
 

@@ -10,7 +10,7 @@ a map that was fitted without its group. estimator/fit.py makes the report, esti
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Self
 
@@ -18,11 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.uncertainty.conformal import conformal_threshold, fewest_series, nonconformity
-from raxss.uncertainty.reliability import calibration_figures, reliability_table
+from raxss.uncertainty.reliability import calibration_figures, classification_figures, reliability_table
 
 N_FOLDS = 5
 CALIBRATED, UNCALIBRATED = "calibrated", "uncalibrated"
 ROUNDING = 1e-9  # by which a sum of probabilities may be beyond 0 or 1
+CLASSIFICATION = (
+    "largest_share", "accuracy", "balanced_accuracy", "sensitivity", "specificity", "average_precision"
+)  # fmt: skip
 ROW = {"from": float, "to": float, "n": int, "said": float, "found": float, "low": float, "high": float}
 
 
@@ -42,6 +45,8 @@ class ValidationReport:
         str, list[dict[str, Any]]
     ]  # rows of `raxss.uncertainty.reliability.reliability_table`
     figures: Mapping[str, dict[str, float]]  # Brier score, calibration error and log loss
+    #: Accuracy, share of the largest class, balanced accuracy, ...; empty in reports of earlier versions.
+    classification: Mapping[str, dict[str, float]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -60,6 +65,9 @@ class ValidationReport:
             scores={name: nonconformity(rows, targets) for name, rows in probabilities.items()},
             reliability={name: reliability_table(targets, rows) for name, rows in probabilities.items()},
             figures={name: calibration_figures(targets, rows) for name, rows in probabilities.items()},
+            classification={
+                name: classification_figures(targets, rows) for name, rows in probabilities.items()
+            },
         )
 
     def threshold(self, alpha: float, *, calibrated: bool) -> float | None:
@@ -85,7 +93,9 @@ class ValidationReport:
     def to_json(self) -> dict[str, Any]:
         """The entry of config.json; the scores are among the arrays."""
         counts = {"n_series": self.n_series, "n_groups": self.n_groups, "settings": self.settings}
-        return counts | {"reliability": dict(self.reliability), "figures": dict(self.figures)}
+        parts = {"reliability": dict(self.reliability), "figures": dict(self.figures)}
+        parts |= {"classification": dict(self.classification)} if self.classification else {}
+        return counts | parts
 
     @classmethod
     def from_json(cls, value: Any, scores: Mapping[str, NDArray[np.float64]]) -> Self:
@@ -94,6 +104,8 @@ class ValidationReport:
         if UNCALIBRATED not in names or names - {UNCALIBRATED, CALIBRATED}:
             raise ValueError(f"its validation report has scores named {sorted(names)}")
         if not isinstance(value, dict) or not names == set(value["reliability"]) == set(value["figures"]):
+            raise ValueError("the parts of its validation report do not go together")
+        if (classified := value.get("classification", {})) and set(classified) != names:
             raise ValueError("the parts of its validation report do not go together")
         report = cls(
             n_series=int(value["n_series"]),
@@ -108,8 +120,13 @@ class ValidationReport:
                 name: {figure: float(entry[figure]) for figure in ("brier", "ece", "log_loss")}
                 for name, entry in value["figures"].items()
             },
+            classification={
+                name: {figure: float(entry[figure]) for figure in CLASSIFICATION if figure in entry}
+                for name, entry in classified.items()
+            },
         )
-        rows = [*report.figures.values(), *chain.from_iterable(report.reliability.values())]
+        rows = [*report.figures.values(), *report.classification.values()]
+        rows += [*chain.from_iterable(report.reliability.values())]
         finite = np.isfinite([number for row in rows for number in row.values()]).all()
         if report.n_series < 1 or report.n_groups < 1 or not finite:
             raise ValueError("its validation report has counts below 1, or figures that are not finite")

@@ -145,7 +145,7 @@ def about_channels(findings: RecordingFindings) -> dict[str, Any]:
             "Description": f"Rank of the channel by its probability of '{findings.class_}'; 1 is the highest."
         },
         "predicted": {
-            "Description": "Class with the highest probability.",
+            "Description": "Class with the highest probability, or by the tuned decision threshold of the model.",
             "Levels": {
                 cell_text(without_formula(str(label))): f"the class '{label}' of the model"
                 for label in classes

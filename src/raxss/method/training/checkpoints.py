@@ -73,12 +73,13 @@ class Progress:
     def note(self, record: dict[str, Any], module: nn.Module | None, *, chooses: bool = True) -> None:
         """Add an epoch to the history, and keep its weights where it is the best so far.
 
-        The best has the highest validation accuracy, ties by loss. Without a validation set, or with ``chooses``
-        False, it is the last. An epoch without a module is no candidate.
+        The best has the highest validation accuracy, weighted where there are class weights, ties by loss. Without
+        a validation set, or with ``chooses`` False, it is the last. An epoch without a module is no candidate.
         """
         accuracy, loss = float(self.epoch), 0.0
         if chooses:
             accuracy = record.get("validation_accuracy", accuracy)
+            accuracy = record.get("validation_weighted_accuracy", accuracy)
             loss = record.get("validation_loss", loss)
         better = (accuracy, -loss) > (self.best_accuracy, -self.best_loss)
         record["best"] = module is not None and better

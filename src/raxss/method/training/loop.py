@@ -146,8 +146,18 @@ def pool_posteriors(
         )
 
 
-def validate(learner: Learner, pool: WindowPool, *, autocast: torch.dtype | None = None) -> dict[str, float]:
-    """Loss, accuracy and F1 of the series probabilities over all windows of the pool."""
+def validate(
+    learner: Learner,
+    pool: WindowPool,
+    *,
+    autocast: torch.dtype | None = None,
+    class_weights: Tensor | None = None,  # (C,)
+) -> dict[str, float]:
+    """Loss, accuracy, balanced accuracy and F1 of the series probabilities over all windows of the pool.
+
+    With class weights the loss is the weighted mean over series, and there is a weighted accuracy as well, by which
+    the best epoch is chosen: sum over series of w_y [predicted = y] / sum over series of w_y.
+    """
     place, series, n_series = pool.series.device, pool.series, pool.n_series
     posteriors = pool_posteriors(learner.backbone, pool, autocast=autocast).to(place)
     influence = pool.influence
@@ -159,14 +169,20 @@ def validate(learner: Learner, pool: WindowPool, *, autocast: torch.dtype | None
             posteriors, influence, temperature=temperature, series=series, n_series=n_series
         ).cpu()
         targets = pool.targets.cpu()
-        loss = float(negative_log_likelihood(probability, targets).mean())
+        losses = negative_log_likelihood(probability, targets).numpy()
     truth, guess = targets.numpy(), probability.argmax(dim=1).numpy()
-    average = "binary" if probability.shape[1] == 2 else "macro"
-    return {
-        "validation_loss": loss,
-        "validation_accuracy": float((truth == guess).mean()),
+    right, average = truth == guess, "binary" if probability.shape[1] == 2 else "macro"
+    figures = {
+        "validation_loss": float(losses.mean()),
+        "validation_accuracy": float(right.mean()),
+        "validation_balanced_accuracy": float(np.mean([right[truth == k].mean() for k in np.unique(truth)])),
         "validation_f1": float(f1_score(truth, guess, average=average, zero_division=0.0)),
     }
+    counts = np.ones(0) if class_weights is None else class_weights.cpu().numpy()[truth]
+    if counts.sum() > 0:
+        figures["validation_loss"] = float(np.average(losses, weights=counts))
+        figures["validation_weighted_accuracy"] = float(np.average(right, weights=counts))
+    return figures
 
 
 def train(
@@ -182,12 +198,13 @@ def train(
     augmentation: AugmentationConfig | None = None,
     batch_support: BatchSupport | None = None,
     refresh: Refresh | None = None,
+    class_weights: NDArray[np.float64] | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Progress:
     """Train until the last epoch, early stopping or Ctrl-C; ``learner`` then holds the weights of the best epoch.
 
-    The best epoch has the highest accuracy on the validation series, ties by loss; without a validation set it is
-    the last. Ctrl-C in the first epoch raises.
+    The best epoch has the highest accuracy on the validation series, ties by loss, both weighted where there are
+    class weights; without a validation set it is the last. Ctrl-C in the first epoch raises.
 
     Parameters
     ----------
@@ -198,8 +215,13 @@ def train(
         Random changes of the windows of a step; validation uses none.
     refresh
         Writes supports that depend on the weights into the pools, before the first epoch and after every one.
+    class_weights
+        ``(C,)`` from `raxss.method.class_weights.class_weights`; None: every series counts the same.
     """
     device = pool.device
+    weights = (
+        None if class_weights is None else torch.tensor(class_weights, dtype=torch.float32, device=device)
+    )
     optimizer = adam(learner, config, device)
     progress = Progress()
     if resume and checkpoint is not None and checkpoint.exists():
@@ -211,7 +233,7 @@ def train(
         warn_of_small_batches(learner, pool, config, batch_support)
     autocast = autocast_type(config, device)
     options = {"augmentation": augmentation, "batch_support": batch_support, "autocast": autocast}
-    step = step_for(learner, pool, optimizer, config=config, **options)
+    step = step_for(learner, pool, optimizer, config=config, class_weights=weights, **options)
     # Validation on a GPU uses the precision of training; prediction is always float32.
     scoring = autocast if device.type == "cuda" else None
 
@@ -247,7 +269,7 @@ def train(
                 refreshed()
                 record: dict[str, Any] = {"epoch": progress.epoch, "train_loss": loss}
                 if validates and validation is not None:
-                    record |= validate(learner, validation, autocast=scoring)
+                    record |= validate(learner, validation, autocast=scoring, class_weights=weights)
                 record |= {
                     "temperature": learner.temperature.item(),
                     "lr": float(optimizer.param_groups[0]["lr"]),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from raxss._core.settings import at_least, is_number
 from raxss.errors import ConfigError, one_of
+from raxss.method.class_weights import checked_class_weight
 
 # For "auto":
 FEWEST_STEPS = 600  # of the optimiser; with fewer, small sets were not even fitted
@@ -38,6 +40,7 @@ class TrainingConfig:
     validation_fraction: float = 0.125  # of what fit is given: an eighth of 80 % is the paper's 10 %
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 where a GPU has it
     update_batch_norm: bool = True  # recompute statistics over the training windows before they are used
+    class_weight: Mapping[str, float] | str = field(default_factory=dict)  # label -> weight, or "balanced"
 
     def __post_init__(self) -> None:
         for name, least in {"batch_size": 1, "max_epochs": 1, "patience": 0}.items():
@@ -63,6 +66,7 @@ class TrainingConfig:
                 f"{self.validation_fraction!r}."
             )
         one_of("training.precision", self.precision, ("auto", "float32", "bfloat16"))
+        object.__setattr__(self, "class_weight", checked_class_weight(self.class_weight))
 
     def for_windows(self, n_windows: int, *, n_validation: int = FEWEST_TO_CHOOSE) -> TrainingPlan:
         """Resolve ``"auto"`` for a number of training windows and of validation series.

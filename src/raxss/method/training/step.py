@@ -77,18 +77,22 @@ def batch_loss(
     temperature: Tensor,
     window_loss_weight: float,
     series_loss_weight: float,
+    class_weights: Tensor | None = None,  # (C,)
 ) -> Tensor:
     """Loss of one batch of windows from several series.
 
-    L_batch = beta · mean over series i in the batch of L(p-hat^(i), y^(i))
-            + alpha · mean over windows k in the batch of L(p_k, y^(i(k)))
+    L_batch = beta · mean over series i in the batch of w_y(i) L(p-hat^(i), y^(i))
+            + alpha · mean over windows k in the batch of w_y(i(k)) L(p_k, y^(i(k)))
 
     The paper has alpha = 0 and beta = 1. The window part averages over windows, so that a series counts as often as
-    it was drawn; it depends on neither weights nor temperature.
+    it was drawn; it depends on neither weights nor temperature. The weights w of the classes are 1 unless
+    ``class_weights`` has them (class_weights.py); their mean over all training series is 1, not that over a batch.
     """
     loss = torch.zeros((), device=logits.device)
+    counts = None if class_weights is None else class_weights[targets]  # (n_series,)
     if window_loss_weight > 0:
-        picked = log_posteriors(logits).gather(1, targets[series][:, None])
+        picked = log_posteriors(logits).gather(1, targets[series][:, None])[:, 0]
+        picked = picked if counts is None else picked * counts[series]
         loss = loss - window_loss_weight * picked.mean()
     if series_loss_weight > 0:
         n_series = len(targets)
@@ -97,6 +101,7 @@ def batch_loss(
         )
         present = torch.zeros(n_series, device=logits.device).index_fill(0, series, 1.0)
         losses = negative_log_likelihood(probability, targets)
+        losses = losses if counts is None else losses * counts
         loss = loss + series_loss_weight * (losses * present).sum() / present.sum()
     return loss
 
@@ -126,6 +131,7 @@ def take_step(
     augmentation: AugmentationConfig | None = None,
     batch_support: BatchSupport | None = None,
     autocast: torch.dtype | None = None,
+    class_weights: Tensor | None = None,  # (C,)
 ) -> Tensor:  # ()
     """The body of Alg. 1's loop for one batch; returns its loss, which a GPU may still be computing.
 
@@ -145,6 +151,7 @@ def take_step(
         temperature=learner.temperature,
         window_loss_weight=config.window_loss_weight,
         series_loss_weight=config.series_loss_weight,
+        class_weights=class_weights,
     )
     optimizer.zero_grad(set_to_none=True)
     loss.backward()

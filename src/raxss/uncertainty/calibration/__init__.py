@@ -24,10 +24,12 @@ from raxss.uncertainty.calibration.maps import (
 
 __all__ = [
     "CALIBRATIONS",
+    "DECISIONS",
     "LEVELS",
     "METHODS",
     "Calibration",
     "CalibrationConfig",
+    "Decision",
     "IsotonicCalibration",
     "Level",
     "Method",
@@ -41,6 +43,8 @@ Method = Literal["none", "isotonic", "temperature", "venn-abers"]
 METHODS: tuple[str, ...] = get_args(Method)
 Level = Literal["window", "series"]
 LEVELS: tuple[str, ...] = get_args(Level)
+Decision = Literal["argmax", "tuned"]
+DECISIONS: tuple[str, ...] = get_args(Decision)
 
 #: Name -> class of the map; every method but ``"none"`` is here.
 CALIBRATIONS: dict[str, type[Calibration]] = {
@@ -50,15 +54,19 @@ CALIBRATIONS: dict[str, type[Calibration]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationConfig:
-    """Calibration and prediction sets, both fitted on the validation set."""
+    """Calibration, prediction sets and decision threshold, all fitted on series that were not trained on."""
 
     calibration: Method = "none"  # SSS's headline has "isotonic"
     calibration_level: Level = "window"  # before aggregation, as in SSS; "series": after
     conformal_alpha: float = 0.1  # prediction sets may miss this share of the series; 0: none are made
+    decision_threshold: Decision = (
+        "argmax"  # predict names the most probable class, or one by a tuned threshold
+    )
 
     def __post_init__(self) -> None:
         one_of("calibration.calibration", self.calibration, METHODS)
         one_of("calibration.calibration_level", self.calibration_level, LEVELS)
+        one_of("calibration.decision_threshold", self.decision_threshold, DECISIONS)
         if not (is_number(self.conformal_alpha) and 0 <= self.conformal_alpha < 1):
             raise ConfigError(
                 f"calibration.conformal_alpha must be at least 0 (no prediction sets) and below 1, got "

@@ -90,6 +90,7 @@ def report_of(
     samples: list[Series] = []
     classes: tuple[Any, ...] = ()
     settings: dict[str, Any] = {}
+    predicted: Any = None
     for item in [evidence] if isinstance(evidence, Evidence) else evidence:
         if item.series is None:
             raise DataError(
@@ -101,14 +102,14 @@ def report_of(
                 f"series {item.name!r} was scored for the classes {', '.join(map(repr, item.classes))}, those "
                 f"before it for {', '.join(map(repr, classes))}; one report needs one model."
             )
-        classes, settings = item.classes, item.settings
+        classes, settings, predicted = item.classes, item.settings, item.predicted
         samples.append(item.series)
         channels.append(_channel(item, item.series))
         del item  # or its lists would be held while the next is computed
     if not channels:
         raise DataError("there is no evidence to report: no series were given. Give one at least.")
     if positive is None and len(channels) == 1:
-        focus = int(np.argmax(channels[0]["probability"]))
+        focus = classes.index(predicted)
     else:
         focus = classes.index(class_of(classes, positive, model))
     _add_signals(channels, samples, focus, full_bytes)

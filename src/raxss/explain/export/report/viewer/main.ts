@@ -37,7 +37,7 @@ import { Overlay } from "./overlay";
 import { Overview, heatLegend } from "./overview";
 import { markContact, schematic } from "./schematic";
 import { otherWeights, waterfall } from "./sums";
-import { best, channelTable, markCurrent, neighborTable, windowTable } from "./tables";
+import { channelTable, markCurrent, neighborTable, predictedClass, ruleText, windowTable } from "./tables";
 import { Trace } from "./trace";
 
 const NOTE = "Research use only. Not for diagnosis.";
@@ -401,7 +401,7 @@ class Page {
   private title(): Node[] {
     const { one } = this;
     const single = this.contents.channels.length === 1;
-    const predicted = best(one.doubt.calibrated ?? one.probability);
+    const predicted = predictedClass(this.contents, one);
     const facts = [
       single ? null : `rank ${this.order.indexOf(this.channel) + 1} of ${this.order.length}`,
       `${significant(one.effective_windows, 4)} of ${one.n_usable.toLocaleString("en")} windows effective${one.effective_share === null ? "" : ` (${percent(one.effective_share)})`}`,
@@ -419,7 +419,7 @@ class Page {
       el("p", { class: "score" }, `P(${this.className}) = ${probabilityText(answerOf(one, this.class_))}`),
       ...(seenText(one) ? [el("p", { class: "seen" }, seenText(one))] : []),
       ...(n ? [warned] : []),
-      el("p", { class: "caption" }, `predicted ${this.contents.classes[predicted]} (${others})`),
+      el("p", { class: "caption" }, `predicted ${this.contents.classes[predicted]} (${others})${ruleText(this.contents)}`),
       el("p", { class: "caption" }, facts.filter((fact) => fact !== null).join(" · ")),
     ];
   }

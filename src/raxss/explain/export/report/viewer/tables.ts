@@ -1,7 +1,7 @@
 // The ranked channels, the windows of one of them, and the neighbours of one window.
 
 import { Channel, Contents, isFull, isTimed, lengthText, overlapOf, seenTag, seenText, sharesOf, spanText } from "./data";
-import { button, el, figures, heatColor, percent, probabilityText } from "./dom";
+import { button, el, figures, heatColor, percent, probabilityText, significant } from "./dom";
 
 function head(...names: [string, string?][]): HTMLElement {
   const row = el("tr");
@@ -72,11 +72,26 @@ export function channelTable(contents: Contents, class_: number, order: number[]
       number(probabilityText(channel.inverse[class_])),
       number(channel.effective_share === null ? "–" : percent(channel.effective_share)),
     ];
-    if (contents.classes.length > 2) cells.push(el("td", {}, contents.classes[best(channel.probability)]));
+    if (contents.classes.length > 2) cells.push(el("td", {}, contents.classes[predictedClass(contents, channel)]));
     if (labelled) cells.push(el("td", {}, channel.label ?? "–"));
     body.append(row(false, () => onPick(place), ...cells));
   });
   return el("table", { class: "channels" }, head(...names), body);
+}
+
+// The predicted class: the most probable one, or by the factors of a tuned decision threshold.
+export function predictedClass(contents: Contents, channel: Channel): number {
+  const factors = contents.settings.decision_factors;
+  const answer = channel.doubt.calibrated ?? channel.probability;
+  return best(Array.isArray(factors) ? answer.map((value, place) => value * Number(factors[place])) : answer);
+}
+
+// The rule of a tuned decision threshold, in words; empty where there is none.
+export function ruleText(contents: Contents): string {
+  const factors = contents.settings.decision_factors;
+  if (!Array.isArray(factors)) return "";
+  if (factors.length === 2) return `; tuned threshold: ${contents.classes[1]} from ${significant(Number(factors[0]), 3)} on`;
+  return `; tuned threshold: largest of ${factors.map((value, place) => `${significant(Number(value), 3)} P(${contents.classes[place]})`).join(", ")}`;
 }
 
 export function best(values: number[]): number {
