@@ -23,7 +23,7 @@ from raxss.benchmark.dataset import StudyDataset, datasets_in
 from raxss.benchmark.reading import names_in, refuse_repeated, refuse_unknown, section, whole
 from raxss.benchmark.systems import BUDGET, SYSTEMS, System, find_system
 from raxss.errors import ConfigError, RAxSSError, did_you_mean
-from raxss.method.backbones.protocol import BACKBONES
+from raxss.method.backbones.protocol import known_backbones
 from raxss.method.training.settings import TrainingConfig
 
 SEEDS = (69421, 69422, 69423, 69424, 69425)  # the paper's
@@ -138,10 +138,10 @@ class Study:
             self._add_system(base, own, (*above, name))
         own[name] = find_system(base, own).with_settings(name, settings)
         backbone = own[name].settings["backbone"] if "backbone" in settings else None
-        if backbone is not None and not (isinstance(backbone, str) and backbone in BACKBONES):
+        if backbone is not None and not (isinstance(backbone, str) and backbone in known_backbones()):
             raise ConfigError(
                 f"system {name!r} has the backbone {backbone!r}, which there is not"
-                f"{did_you_mean(str(backbone), sorted(BACKBONES))} One of your own comes with a Python file in "
+                f"{did_you_mean(str(backbone), sorted(known_backbones()))} One of your own comes with a Python file in "
                 "extensions."
             )
 

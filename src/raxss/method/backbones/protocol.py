@@ -7,7 +7,14 @@ n_outputs is 1 for two classes (the logit of the second) and C for C > 2; a modu
 two classes. Optional methods: ``features(windows) -> (batch, d)``, the input of its head, which retrieval in
 feature space needs; ``logits_of(features)``, its head, so that one pass gives both; ``look_at(windows)``, which
 gets up to 1024 scaled training windows (n, n_variates, length) before the first step, to take thresholds or
-moments from them into buffers. Next: convnet.py, patchtst.py and multiview.py.
+moments from them into buffers.
+
+Missing samples are 0 in every variate, the neutral value of scaled signals. A network whose class says
+``handles_missing = True`` also gets a mask, as one more row behind the variates: 1 where a sample is present, 0
+where it is missing; where no sample of the series (in training: of the pool) is missing there is no such row.
+`split_mask` takes it off. Other networks get the neutral value alone.
+
+Next: convnet.py, patchtst.py and multiview.py.
 """
 
 from __future__ import annotations
@@ -35,6 +42,7 @@ class FeatureNetwork(nn.Module):
     A subclass has ``features(windows) -> (batch, d)`` and the layers ``dropout`` and ``head``, in this order.
     """
 
+    handles_missing = False  # whether windows with missing samples come with a mask
     dropout: nn.Module
     head: nn.Linear
 
@@ -52,9 +60,28 @@ class FeatureNetwork(nn.Module):
         return logits
 
 
+def handles_missing(backbone: nn.Module) -> bool:
+    """Whether a network takes a mask of missing samples as one more row."""
+    return bool(getattr(backbone, "handles_missing", False))
+
+
+def split_mask(windows: Tensor, n_variates: int) -> tuple[Tensor, Tensor | None]:
+    """Windows ``(batch, n_variates, length)`` and their mask ``(batch, 1, length)``, None where they have none.
+
+    >>> values, present = split_mask(torch.ones(2, 4, 10), n_variates=3)
+    >>> values.shape, present.shape
+    (torch.Size([2, 3, 10]), torch.Size([2, 1, 10]))
+    """
+    if windows.shape[1] == n_variates:
+        return windows, None
+    return windows[:, :n_variates], windows[:, n_variates:]
+
+
 BackboneMaker = Callable[..., nn.Module]  # (n_variates, window_length, n_outputs, **options); a class counts
 BACKBONES: dict[str, BackboneMaker] = {}
 """Name -> class or function that builds the network."""
+WINDOW_CLASSIFIERS: dict[str, BackboneMaker] = {}
+"""Name -> class of a backbone that is fitted at once (window_classifiers.py), or a mixture of such."""
 
 Maker = TypeVar("Maker", bound=BackboneMaker)
 
@@ -78,14 +105,29 @@ def register_backbone(name: str) -> Callable[[Maker], Maker]:
     >>> del BACKBONES["last-value"]
     """
 
+    return _register(name, BACKBONES)
+
+
+def register_classifier(name: str) -> Callable[[Maker], Maker]:
+    """Register a `WindowClassifier` under a name, which no network may have."""
+    return _register(name, WINDOW_CLASSIFIERS)
+
+
+def known_backbones() -> dict[str, BackboneMaker]:
+    """Networks and window classifiers by name."""
+    return BACKBONES | WINDOW_CLASSIFIERS
+
+
+def _register(name: str, registry: dict[str, BackboneMaker]) -> Callable[[Maker], Maker]:
     def register(maker: Maker) -> Maker:
-        taken = BACKBONES.get(current_backbone(name, None, warn=False)[0])  # former names are taken as well
+        # Former names are taken as well.
+        taken = known_backbones().get(current_backbone(name, None, warn=False)[0])
         if taken is not None and _place(taken) != _place(maker):
             raise ConfigError(
                 f"the backbone name {name!r} belongs to {_place(taken)} already and cannot also mean "
                 f"{_place(maker)}. Register it under another name."
             )
-        BACKBONES[name] = maker
+        registry[name] = maker
         return maker
 
     return register
@@ -154,7 +196,9 @@ def build_backbone(
 
 def known_n_features(network: nn.Module) -> int | None:
     """Number of features of a network of this package; None for others, which must be tried."""
-    if not type(network).__module__.startswith(f"{__package__}.") or not has_head(network):
+    if not type(network).__module__.startswith(f"{__package__}."):
+        return None
+    if not has_head(network) and not callable(getattr(network, "fit_windows", None)):
         return None
     widths = getattr(network, "widths", None)  # of an ensemble, for each member
     if isinstance(widths, list):
@@ -225,6 +269,10 @@ def logits_and_features(backbone: nn.Module, windows: Tensor) -> tuple[Tensor, T
     >>> [values.shape for values in logits_and_features(network, torch.zeros(3, 1, 64))]
     [torch.Size([3, 1]), torch.Size([3, 256])]
     """
+    both = getattr(backbone, "logits_and_features", None)
+    if callable(both):
+        found: tuple[Tensor, Tensor] = both(windows)
+        return found
     features = features_of(backbone, windows)
     if not has_head(backbone):
         return backbone(windows), features
@@ -257,18 +305,20 @@ def describe(backbone: nn.Module) -> str:
     >>> describe(nn.Linear(3, 2))
     'Linear, 8 parameters'
     """
-    return f"{type(backbone).__name__}, {n_parameters(backbone):,} parameters"
+    name = getattr(backbone, "describe_as", type(backbone).__name__)
+    return f"{name}, {n_parameters(backbone):,} parameters"
 
 
 def _resolve(backbone: str | BackboneMaker) -> tuple[BackboneMaker, str]:
     """The callable that builds the network, and its name in errors."""
     if isinstance(backbone, str):
-        if backbone not in BACKBONES:
+        known = known_backbones()
+        if backbone not in known:
             raise ConfigError(
-                f"there is no backbone {backbone!r}{did_you_mean(backbone, sorted(BACKBONES))} For a network of "
+                f"there is no backbone {backbone!r}{did_you_mean(backbone, sorted(known))} For a network of "
                 "your own, pass its class or see register_backbone."
             )
-        return BACKBONES[backbone], repr(backbone)
+        return known[backbone], repr(backbone)
     if isinstance(backbone, nn.Module):
         raise BackboneError(
             f"backbone is a {type(backbone).__name__} that is built already; a name or a callable that builds one "
@@ -278,7 +328,7 @@ def _resolve(backbone: str | BackboneMaker) -> tuple[BackboneMaker, str]:
     if not callable(backbone):
         raise BackboneError(
             f"backbone is {backbone!r} of type {type(backbone).__name__}; needed is a name "
-            f"({', '.join(map(repr, sorted(BACKBONES)))}) or a callable that builds a torch.nn.Module."
+            f"({', '.join(map(repr, sorted(known_backbones())))}) or a callable that builds a torch.nn.Module."
         )
     return backbone, repr(getattr(backbone, "__name__", type(backbone).__name__))
 

@@ -31,6 +31,7 @@ MOST = {
     "width": 512,  # of ConvNet's first layer; its last has eight times as many
     **dict.fromkeys(("d_model", "d_ff", "widths", "d_state", "d_conv"), 4096),
     "n_components": 2**16,
+    "n_trees": 10_000,
     **dict.fromkeys(("average_over", "patch_length", "patch_stride", "large_kernel"), 10**6),  # samples
 }
 

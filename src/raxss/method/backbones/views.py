@@ -1,0 +1,140 @@
+"""Views: fixed features of windows, for window classifiers.
+
+    windows (batch, n_variates, length), their mask (batch, 1, length) or None -> features (batch, d)
+
+``"statistics"`` are those of statistics.py, ``"ppv"`` are the PPV features of MiniROCKET (ppv.py) of a window and its
+differences. Neither is learned; thresholds of PPV features are taken from some training windows (`View.look_at`).
+With ``normalise`` each window is brought to mean 0 and deviation 1 first, for signals whose level and scale carry no
+information. Next: window_classifiers.py.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from raxss.method.backbones.ppv import N_KERNELS, N_TAPS, fitted_cuts, shares, spread_dilations
+from raxss.method.backbones.sizes import check_allocation
+from raxss.method.backbones.statistics import n_statistics, window_statistics
+
+N_PPV = 5000  # features, roughly
+N_DILATIONS = 16
+MOST_CHANNELS = 4  # beyond so many, kernels see sums of some variates
+MOST_SUMMED = 9  # variates
+WINDOWS_FOR_CUTS = 256
+TINY = 1e-6
+
+
+class View(nn.Module):
+    """Fixed features of windows; ``d`` is their number."""
+
+    d: int
+
+    def look_at(self, windows: Tensor, present: Tensor | None = None) -> None:
+        """Take thresholds from training windows ``(batch, n_variates, length)``; most views need none."""
+
+    def forward(self, windows: Tensor, present: Tensor | None = None) -> Tensor:
+        """``(batch, n_variates, length)``, and 1 and 0 where samples are present or not -> ``(batch, d)``."""
+        raise NotImplementedError
+
+
+class StatisticsView(View):
+    """`window_statistics` of the samples that are present.
+
+    >>> StatisticsView(1, 64)(torch.zeros(3, 1, 64)).shape
+    torch.Size([3, 390])
+    """
+
+    def __init__(self, n_variates: int, window_length: int, *, normalise: bool = False) -> None:
+        super().__init__()
+        self.normalise, self.d = normalise, n_statistics(n_variates, window_length)
+
+    def forward(self, windows: Tensor, present: Tensor | None = None) -> Tensor:
+        """``(batch, n_variates, length)`` -> ``(batch, d)``."""
+        if present is not None:
+            windows = windows.masked_fill(present == 0, torch.nan)
+        return window_statistics(standardised(windows) if self.normalise else windows)
+
+
+class PPVView(View):
+    """PPV features of a window and of its differences.
+
+    Missing samples and padding count as 0, the mean of the scaled signal. With more than four variates, each group of
+    kernels sees the sum of some of them, drawn once.
+
+    >>> view = PPVView(1, 64)
+    >>> view.look_at(torch.randn(8, 1, 64))
+    >>> view(torch.zeros(3, 1, 64)).shape[1] == view.d
+    True
+    """
+
+    mixture: Tensor
+    rows: Tensor
+    dilations: Tensor
+    cuts: Tensor
+
+    def __init__(self, n_variates: int, window_length: int, *, normalise: bool = False) -> None:
+        super().__init__()
+        self.normalise, self.length = normalise, max(window_length, N_TAPS)
+        self.mixes = 2 * n_variates > MOST_CHANNELS
+        spread = spread_dilations(self.length, N_DILATIONS)
+        n_rows = 2 * MOST_CHANNELS if self.mixes else 2 * n_variates
+        groups = [(row, dilation) for dilation in spread for row in range(n_rows)]
+        rows = range(len(groups)) if self.mixes else [row for row, _ in groups]
+        check_allocation(len(groups) * n_variates if self.mixes else 0)
+        self.register_buffer("rows", torch.tensor(list(rows), dtype=torch.int32), persistent=False)
+        steps = torch.tensor([dilation for _, dilation in groups], dtype=torch.int32)
+        self.register_buffer("dilations", steps, persistent=False)
+        drawn = sums_of_some(n_variates, len(groups)) if self.mixes else torch.zeros(0, n_variates)
+        self.register_buffer("mixture", drawn)
+        n_cuts = max(round(N_PPV / (len(groups) * N_KERNELS)), 1)
+        self.register_buffer("cuts", torch.zeros(len(groups), N_KERNELS, n_cuts))
+        self.d = self.cuts.numel()
+
+    def look_at(self, windows: Tensor, present: Tensor | None = None) -> None:
+        """Thresholds from these windows."""
+        channels = self._channels(
+            windows[:WINDOWS_FOR_CUTS], None if present is None else present[:WINDOWS_FOR_CUTS]
+        )
+        self.cuts.copy_(fitted_cuts(channels, self.rows, self.dilations, self.cuts.shape[2]))
+
+    def forward(self, windows: Tensor, present: Tensor | None = None) -> Tensor:
+        """``(batch, n_variates, length)`` -> ``(batch, d)``."""
+        return shares(self._channels(windows, present), self.rows, self.dilations, self.cuts).flatten(1)
+
+    def _channels(self, windows: Tensor, present: Tensor | None) -> Tensor:
+        """Rows that the kernels see: ``(batch, n_rows, length)``."""
+        if present is not None:
+            windows = windows.masked_fill(present == 0, torch.nan)
+        windows = (standardised(windows) if self.normalise else windows).nan_to_num(nan=0.0)
+        windows = functional.pad(windows, (0, self.length - windows.shape[2]))
+        steps = functional.pad(windows.diff(dim=2), (1, 0))
+        if not self.mixes:
+            return torch.cat([windows, steps], dim=1)
+        half = (
+            torch.arange(len(self.mixture), device=windows.device) % 2 == 0
+        )  # every second row sees differences
+        levels = torch.einsum("rv,bvt->brt", self.mixture, windows)
+        return torch.where(half[:, None], levels, torch.einsum("rv,bvt->brt", self.mixture, steps))
+
+
+VIEWS: dict[str, type[View]] = {"statistics": StatisticsView, "ppv": PPVView}
+
+
+def standardised(windows: Tensor) -> Tensor:
+    """Each variate of each window at mean 0 and deviation 1 over its finite samples; NaN stays.
+
+    >>> standardised(torch.tensor([[[1.0, 3.0, torch.nan]]]))
+    tensor([[[-1.0000,  1.0000,     nan]]])
+    """
+    centred = windows - windows.nanmean(dim=2, keepdim=True)
+    return centred / (centred.square().nanmean(dim=2, keepdim=True).sqrt() + TINY)
+
+
+def sums_of_some(n_variates: int, n_rows: int) -> Tensor:
+    """``(n_rows, n_variates)``: each row a random set of at most nine variates, divided by the root of its size."""
+    most = min(n_variates, MOST_SUMMED)
+    sizes = (2 ** (torch.rand(n_rows) * torch.log2(torch.tensor(most + 1.0)))).long().clamp(1, most)
+    order = torch.rand(n_rows, n_variates).argsort(dim=1)
+    return (order < sizes[:, None]).float() / sizes[:, None].sqrt()
