@@ -159,7 +159,7 @@ def balanced_training_accuracy(backbone: nn.Module, pool: WindowPool) -> float:
     series, targets = pool.series[::every].cpu().numpy(), pool.targets.cpu().numpy()
     sums = np.zeros((pool.n_series, posteriors.shape[1]))
     np.add.at(sums, series, posteriors)
-    scored = np.unique(series)  # a series whose windows all lie in gaps has none
+    scored = np.unique(series)  # a series whose windows are all mostly missing has none
     right, truth = sums[scored].argmax(axis=1) == targets[scored], targets[scored]
     return float(np.mean([right[truth == label].mean() for label in np.unique(truth)]))
 

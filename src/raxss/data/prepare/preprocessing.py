@@ -328,8 +328,8 @@ def _check_signal(series: Series) -> None:
         if not series.gaps_marked:
             raise SignalError(
                 f"series {series.name!r} has {n_bad} of {samples.size} samples that are NaN or infinity, "
-                f"the first at sample {first}; finite samples are needed. Fill or cut the gap, or mark it on "
-                "purpose with Series(..., gaps_marked=True): windows that touch it then get weight 0."
+                f"the first at sample {first}; finite samples are needed. Cut the gap, or mark it on purpose "
+                "with missing='nan' or Series(..., gaps_marked=True): the samples then count as missing."
             )
         if not finite.any():
             raise SignalError(

@@ -103,7 +103,7 @@ class WindowPool:
     ) -> Self:
         """A pool whose usable windows have the same influence, 0; flat ones are not marked."""
         cut = [windows_of(item, window_length=window_length, stride=stride) for item in series]
-        influence = [np.where(item.nonfinite, np.nan, 0.0) for item in cut]
+        influence = [np.where(item.unusable, np.nan, 0.0) for item in cut]
         flat = [np.zeros(len(item), dtype=np.bool_) for item in cut]
         return cls(
             series, targets, influence, flat, window_length=window_length, stride=stride, device=device
