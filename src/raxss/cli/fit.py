@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     calibration_level="window: calibrate window posteriors before aggregation; series: calibrate the aggregated "
     "score (evidence shows both numbers).",
     conformal_alpha="Miscoverage rate of prediction sets; 0: no sets.",
+    gap="Value of missing samples in the files, such as -999; nan: samples that are NaN. The model remembers it.",
+    share_missing="Give the network the share of missing samples of each window as an input.",
     split="Split file written by raxss split: trains on its training set, stops early on its validation set.",
     resume="Resume from the checkpoint of an interrupted run.",
 )
@@ -48,6 +50,8 @@ def fit(
     device: str = "auto",
     root: Path | None = None,
     split: Path | None = None,
+    gap: str | None = None,
+    share_missing: bool = False,
     resume: bool = False,
     overwrite: bool = False,
 ) -> None:
@@ -67,6 +71,7 @@ def fit(
         calibration=calibration,
         calibration_level=calibration_level,
         conformal_alpha=conformal_alpha,
+        share_missing=share_missing or None,
     )
     shown, out = out, out.absolute()  # "." has no name to put a checkpoint beside
     checkpoint = out.with_name(out.name + ".checkpoint")
@@ -80,7 +85,7 @@ def fit(
             from raxss.estimator.classifier import RAxSSClassifier
 
             keeps_older = not unfinished and (out / "config.json").exists()
-            series, validation, description = training_parts(read_data(data, root), split)
+            series, validation, description = training_parts(read_data(data, root, gap=gap), split)
             if checkpoint.exists() and not resume:
                 checkpoint.unlink()
             logging.getLogger("raxss").setLevel(logging.INFO)
@@ -178,8 +183,21 @@ def training_parts(
     return train, validation if len(validation) else None, read.description
 
 
-def read_data(data: str, root: Path | None = None) -> SeriesCollection:
-    """A prepared folder or a manifest if there is one at that place, else a named dataset."""
+def read_data(data: str, root: Path | None = None, *, gap: str | None = None) -> SeriesCollection:
+    """A prepared folder or a manifest if there is one at that place, else a named dataset.
+
+    ``gap``: the value of missing samples.
+    """
+    found = _read_data(data, root)
+    if gap is None:
+        return found
+    from raxss.data.prepare.preprocessing import Preparation, gap_value
+    from raxss.data.series import SeriesCollection
+
+    return SeriesCollection(map(Preparation(gap=gap_value(gap)).apply, found))
+
+
+def _read_data(data: str, root: Path | None) -> SeriesCollection:
     from raxss.data.datasets import load_dataset
     from raxss.data.files import read_manifest
     from raxss.data.prepare.folder import is_prepared, read_prepared

@@ -44,6 +44,8 @@ ADDED_LATER: Mapping[str, Any] = {
     "calibration_level": "window",
     "conformal_alpha": 0.1,
     "update_batch_norm": False,
+    "missing": "refuse",
+    "share_missing": False,
 }
 PRESETS = ("paper", "sss", "recommended")
 SIGNALS = ("eeg", "ecg", "motion")  # for which `recommended` has settings of its own

@@ -60,6 +60,22 @@ def mostly_missing(counts: NDArray[np.int64], window_length: int) -> NDArray[np.
     return 2 * counts > window_length
 
 
+def network_strip(samples: NDArray[Any], *, with_mask: bool) -> NDArray[np.float32]:
+    """Scaled samples as a network gets them, float32: 0, the neutral value, in every variate where one is missing.
+
+    With a mask there is one more row, 1 where a sample is present and 0 where it is missing.
+
+    >>> network_strip(np.array([[1.0, np.nan, 3.0]]), with_mask=True)
+    array([[1., 0., 3.],
+           [1., 0., 1.]], dtype=float32)
+    """
+    missing = missing_samples(samples)
+    strip = np.array(samples, dtype=np.float32)
+    if missing.any():
+        strip[:, missing] = 0.0
+    return np.concatenate([strip, ~missing[np.newaxis]], dtype=np.float32) if with_mask else strip
+
+
 @dataclass(frozen=True, eq=False)
 class Windows:
     """The windows of one series, as a view of its samples."""
@@ -89,6 +105,11 @@ class Windows:
     def unusable(self) -> NDArray[np.bool_]:
         """``(n_windows,)`` windows with more than half of their samples missing: weight 0, no one's neighbour."""
         return mostly_missing(self._n_missing, self.length - self.n_padded)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether any sample of the series is missing."""
+        return bool(missing_samples(self.strip).any())
 
     @property
     def _n_missing(self) -> NDArray[np.int64]:

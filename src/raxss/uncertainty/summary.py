@@ -22,6 +22,7 @@ from raxss.method.inference import Prediction
 from raxss.uncertainty.bootstrap import VENN_ABERS, Interval, bootstrap_interval
 from raxss.uncertainty.calibration.maps import Calibration, VennAbersCalibration
 from raxss.uncertainty.conformal import prediction_sets
+from raxss.uncertainty.gaps import GapFinding
 from raxss.uncertainty.ood import OODDetector
 from raxss.uncertainty.validation import ValidationReport
 
@@ -58,6 +59,7 @@ class UncertaintySummary:
     changed: bool  # whether settings of windows, retrieval or weights differ from those of the report
     rates: Sequence[float]  # of the training series
     seen: TrainingRecord  # digests of the training data
+    gap_finding: GapFinding | None = None  # whether the model has learned from missing samples
 
     @property
     def has_sets(self) -> bool:
@@ -103,6 +105,8 @@ class UncertaintySummary:
             with_support = prediction.retrieval is not None and not self.changed
             support = float(np.nanmean(prediction.aggregation.support)) if with_support else None
             notes += self.ood_detector.notes(prediction.series, support)
+        if self.gap_finding is not None:
+            notes += self.gap_finding.notes
         if self.series_calibration is not None and self.changed:
             notes.append(
                 "the score is calibrated by a map that was fitted under other settings of windows, retrieval or "

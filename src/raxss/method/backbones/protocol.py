@@ -7,7 +7,14 @@ n_outputs is 1 for two classes (the logit of the second) and C for C > 2; a modu
 two classes. Optional methods: ``features(windows) -> (batch, d)``, the input of its head, which retrieval in
 feature space needs; ``logits_of(features)``, its head, so that one pass gives both; ``look_at(windows)``, which
 gets up to 1024 scaled training windows (n, n_variates, length) before the first step, to take thresholds or
-moments from them into buffers. Next: convnet.py, patchtst.py and multiview.py.
+moments from them into buffers.
+
+Missing samples are 0 in every variate, the neutral value of scaled signals. A network whose class says
+``handles_missing = True`` also gets a mask, as one more row behind the variates: 1 where a sample is present, 0
+where it is missing; where no sample of the series (in training: of the pool) is missing there is no such row.
+`split_mask` takes it off. Other networks get the neutral value alone.
+
+Next: convnet.py, patchtst.py and multiview.py.
 """
 
 from __future__ import annotations
@@ -35,6 +42,7 @@ class FeatureNetwork(nn.Module):
     A subclass has ``features(windows) -> (batch, d)`` and the layers ``dropout`` and ``head``, in this order.
     """
 
+    handles_missing = False  # whether windows with missing samples come with a mask
     dropout: nn.Module
     head: nn.Linear
 
@@ -50,6 +58,23 @@ class FeatureNetwork(nn.Module):
         """``(batch, d)`` -> logits ``(batch, n_outputs)``."""
         logits: Tensor = self.head(self.dropout(features))
         return logits
+
+
+def handles_missing(backbone: nn.Module) -> bool:
+    """Whether a network takes a mask of missing samples as one more row."""
+    return bool(getattr(backbone, "handles_missing", False))
+
+
+def split_mask(windows: Tensor, n_variates: int) -> tuple[Tensor, Tensor | None]:
+    """Windows ``(batch, n_variates, length)`` and their mask ``(batch, 1, length)``, None where they have none.
+
+    >>> values, present = split_mask(torch.ones(2, 4, 10), n_variates=3)
+    >>> values.shape, present.shape
+    (torch.Size([2, 3, 10]), torch.Size([2, 1, 10]))
+    """
+    if windows.shape[1] == n_variates:
+        return windows, None
+    return windows[:, :n_variates], windows[:, n_variates:]
 
 
 BackboneMaker = Callable[..., nn.Module]  # (n_variates, window_length, n_outputs, **options); a class counts
@@ -257,7 +282,8 @@ def describe(backbone: nn.Module) -> str:
     >>> describe(nn.Linear(3, 2))
     'Linear, 8 parameters'
     """
-    return f"{type(backbone).__name__}, {n_parameters(backbone):,} parameters"
+    name = getattr(backbone, "describe_as", type(backbone).__name__)
+    return f"{name}, {n_parameters(backbone):,} parameters"
 
 
 def _resolve(backbone: str | BackboneMaker) -> tuple[BackboneMaker, str]:
@@ -335,8 +361,11 @@ class BackboneConfig:
 
     backbone: Any = "convnet-fine"  # a name, or a callable (n_variates, window_length, n_outputs) -> module
     backbone_options: Mapping[str, Any] = field(default_factory=dict)
+    share_missing: bool = False  # the share of missing samples of a window is one more input
 
     def __post_init__(self) -> None:
+        if not isinstance(self.share_missing, bool):
+            raise ConfigError(f"backbone.share_missing must be true or false, got {self.share_missing!r}.")
         if not isinstance(self.backbone_options, Mapping):
             raise ConfigError(
                 f"backbone.backbone_options must be a mapping of names to values, got {self.backbone_options!r}."
