@@ -42,63 +42,94 @@ def starts_of(n_samples: int, window_length: int, stride: int) -> list[int]:
     return starts
 
 
+Window = list[list[float]]  # of each variate its samples, NaN where missing
+
+
 def window_vectors(
     samples: ArrayLike, window_length: int, stride: int, measure: str
-) -> tuple[list[list[float]], list[bool], list[bool]]:
-    """Each window as one centred (Pearson) or raw (cosine) vector over all variates; flat; non-finite."""
+) -> tuple[list[Window], list[bool], list[bool]]:
+    """Each window, centred (Pearson) or raw (cosine) over the samples that it has; flat; mostly missing.
+
+    A sample is missing where any variate is not finite.
+    """
     variates = np.atleast_2d(np.asarray(samples, dtype=np.float64)).tolist()
     starts = starts_of(len(variates[0]), window_length, stride)
-    vectors: list[list[float]] = [[] for _ in starts]
+    present = [all(map(math.isfinite, column)) for column in zip(*variates, strict=True)]
+    length = min(window_length, len(present))
+    windows: list[Window] = [[] for _ in starts]
     flat = [True for _ in starts]
-    nonfinite = [False for _ in starts]
+    gone = [2 * (length - sum(present[start : start + length])) > length for start in starts]
     for variate in variates:
         finite = [value for value in variate if math.isfinite(value)]
         series_mean = math.fsum(finite) / len(finite) if finite else 0.0
         farthest = max((abs(value - series_mean) for value in finite), default=0.0)
         for k, start in enumerate(starts):
-            window = variate[start : start + window_length]
-            if not all(map(math.isfinite, window)):
-                nonfinite[k] = True
+            if gone[k]:
                 continue
+            level = series_mean if measure == "pearson" else 0.0
+            places = range(start, start + length)
+            window = [variate[t] - level if present[t] else math.nan for t in places]
             if measure == "pearson":
-                window = [value - series_mean for value in window]
-                mean = math.fsum(window) / len(window)
-                window = [value - mean for value in window]
-                deviation = math.sqrt(math.fsum(value * value for value in window) / len(window))
+                window = _centred(window)
+                deviation = math.sqrt(_squares(window) / sum(present[t] for t in places))
                 flat[k] = flat[k] and deviation <= 1e-6 * farthest
             else:
-                flat[k] = flat[k] and all(value == 0 for value in window)
-            vectors[k].extend(window)
-    return vectors, [a and not b for a, b in zip(flat, nonfinite, strict=True)], nonfinite
+                flat[k] = flat[k] and all(value == 0 for value in window if not math.isnan(value))
+            windows[k].append(window)
+    return windows, [a and not b for a, b in zip(flat, gone, strict=True)], gone
 
 
-def _phi(first: list[float], second: list[float]) -> float:
-    product = math.fsum(a * b for a, b in zip(first, second, strict=True))
-    return product / (
-        math.sqrt(math.fsum(a * a for a in first)) * math.sqrt(math.fsum(b * b for b in second))
-    )
+def _centred(values: list[float]) -> list[float]:
+    known = [value for value in values if not math.isnan(value)]
+    mean = math.fsum(known) / len(known)
+    return [value - mean for value in values]
+
+
+def _squares(values: list[float]) -> float:
+    return math.fsum(value * value for value in values if not math.isnan(value))
+
+
+def _phi(first: Window, second: Window, measure: str) -> float:
+    """Over the samples that both have: -inf where these are less than a quarter, 0 where one has no shape there."""
+    places = [t for t, (a, b) in enumerate(zip(first[0], second[0], strict=True)) if not math.isnan(a + b)]
+    if 4 * len(places) < len(first[0]):
+        return -math.inf
+    shared = [[[variate[t] for t in places] for variate in window] for window in (first, second)]
+    if measure == "pearson":
+        shared = [[_centred(variate) for variate in window] for window in shared]
+    squares = [math.fsum(map(_squares, window)) for window in shared]
+    for window, of_shared in zip((first, second), squares, strict=True):
+        if len(places) < len(first[0]) and of_shared <= 1e-8 * math.fsum(map(_squares, window)):
+            return 0.0
+    product = math.fsum(a * b for x, y in zip(*shared, strict=True) for a, b in zip(x, y, strict=True))
+    return product / (math.sqrt(squares[0]) * math.sqrt(squares[1]))
 
 
 def similarity(samples: ArrayLike, window_length: int, stride: int, measure: str) -> NDArray[np.float64]:
-    """phi of every pair of windows; 0 where one is flat, NaN where one is not finite."""
+    """phi of every pair of windows; 0 where one is flat, NaN where one is mostly missing."""
     vectors, flat, nonfinite = window_vectors(samples, window_length, stride, measure)
-    return _every_pair(vectors, flat, nonfinite)
+    return _every_pair(vectors, flat, nonfinite, measure)
 
 
 def _every_pair(
-    vectors: list[list[float]], flat: Sequence[bool], nonfinite: Sequence[bool]
+    windows: list[Window], flat: Sequence[bool], nonfinite: Sequence[bool], measure: str
 ) -> NDArray[np.float64]:
-    n = len(vectors)
+    n = len(windows)
     matrix = np.empty((n, n))
     for k in range(n):
         for j in range(n):
             if nonfinite[k] or nonfinite[j]:
                 matrix[k, j] = math.nan
-            elif flat[k] or flat[j]:
-                matrix[k, j] = 0.0
+            elif flat[k] or flat[j]:  # where too little is shared they are not eligible either
+                whole = [[0.0 * value for value in window[0]] for window in (windows[k], windows[j])]
+                matrix[k, j] = min(_phi([whole[0]], [whole[1]], "none"), 0.0) if _have_gaps(whole) else 0.0
             else:
-                matrix[k, j] = _phi(vectors[k], vectors[j])
+                matrix[k, j] = _phi(windows[k], windows[j], measure)
     return matrix
+
+
+def _have_gaps(windows: Sequence[list[float]]) -> bool:
+    return any(math.isnan(value) for window in windows for value in window)
 
 
 def lists_of(
@@ -131,6 +162,7 @@ def lists_of(
             for j in sorted(set(range(n) if bank is None else bank))
             if not nonfinite[k] and not nonfinite[j] and abs(starts[j] - starts[k]) > exclusion
             if reach is None or abs(j - k) <= reach
+            if matrix[k, j] > -math.inf
         ]
         for rank in range(n_neighbors):
             if not eligible:
@@ -169,24 +201,35 @@ def retrieve(
     """Eq. (1) for every window of a series; settings as in `lists_of`."""
     vectors, flat, nonfinite = window_vectors(samples, window_length, stride, measure)
     starts = starts_of(np.atleast_2d(np.asarray(samples)).shape[1], window_length, stride)
-    return lists_of(_every_pair(vectors, flat, nonfinite), starts, flat, nonfinite, **settings)
+    return lists_of(_every_pair(vectors, flat, nonfinite, measure), starts, flat, nonfinite, **settings)
 
 
 def nearest_at_once(samples: ArrayLike, found: Any) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Lists under the settings and flags of a retrieval by one product of all windows, for thousands of them."""
+    """Lists under the settings and flags of a retrieval by one product of all windows, for thousands of them.
+
+    Windows with gaps are compared one by one with all others, over the samples that both have.
+    """
     rows = np.atleast_2d(np.asarray(samples, dtype=np.float64))
+    missing = ~np.isfinite(rows).all(axis=0)
     rows = np.where(np.isfinite(rows), rows, np.nan)
     if found.measure == "pearson":
         rows = rows - np.nanmean(rows, axis=1, keepdims=True)
     rows = np.nan_to_num(rows / np.nanmax(np.abs(rows)))
     windows = np.lib.stride_tricks.sliding_window_view(rows, found.window_length, axis=1)[:, :: found.stride]
+    masks = np.lib.stride_tricks.sliding_window_view(~missing, found.window_length)[:: found.stride]
+    with_gaps = {
+        k: _shared_with_all(windows, masks, k, found.measure) for k in np.flatnonzero(found.with_gaps)
+    }
     if found.measure == "pearson":
         windows = windows - windows.mean(axis=2, keepdims=True)
     vectors = np.concatenate(list(windows), axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     vectors[found.flat | found.nonfinite] = 0.0
-    exact = np.round(np.clip(vectors @ vectors.T, -1, 1) * 2.0**32) / 2.0**32
+    exact = vectors @ vectors.T
+    for k, row in with_gaps.items():
+        exact[k] = exact[:, k] = np.where(found.flat | found.flat[k], np.minimum(row, 0.0), row)
+    exact = np.where(exact == -np.inf, exact, np.round(np.clip(exact, -1, 1) * 2.0**32) / 2.0**32)
     distance = np.abs(np.subtract.outer(np.arange(len(exact)), np.arange(len(exact))))
     exact[distance * found.stride <= found.exclusion] = -np.inf
     if found.bank == "local":
@@ -197,6 +240,30 @@ def nearest_at_once(samples: ArrayLike, found: Any) -> tuple[NDArray[np.float64]
     best[found.nonfinite] = -np.inf
     listed = best > -np.inf
     return np.where(listed, best, np.nan), np.where(listed, order, -1)
+
+
+def _shared_with_all(
+    windows: NDArray[np.float64],  # (n_variates, n_windows, length)
+    masks: NDArray[np.bool_],  # (n_windows, length)
+    k: int,
+    measure: str,
+) -> NDArray[np.float64]:
+    """Similarity of window k to every window over the samples that both have, -inf where these are too few."""
+    shared = masks & masks[k]
+
+    def centred(values: NDArray[np.float64], mask: NDArray[np.bool_]) -> NDArray[np.float64]:
+        mean = values.sum(axis=-1, where=mask, keepdims=True) / np.maximum(mask.sum(axis=-1), 1)[..., None]
+        return np.where(mask, values - (mean if measure == "pearson" else 0.0), 0.0)
+
+    own = centred(np.broadcast_to(windows[:, k : k + 1], windows.shape), shared)
+    others = centred(windows, shared)
+    product = (own * others).sum(axis=(0, 2))
+    squares = [np.square(item).sum(axis=(0, 2)) for item in (own, others)]
+    whole = np.square(centred(windows, masks)).sum(axis=(0, 2))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = product / np.sqrt(squares[0] * squares[1])
+    found = np.where((squares[0] <= 1e-8 * whole[k]) | (squares[1] <= 1e-8 * whole), 0.0, found)
+    return np.where(4 * shared.sum(axis=1) >= masks.shape[1], found, -np.inf)
 
 
 def retrieve_features(
@@ -211,16 +278,16 @@ def retrieve_features(
     """Eq. (1) with one given vector a window; a vector is a window of all vectors laid end to end.
 
     A window whose signal has no shape (Pearson's rule, whatever the measure) is flat, and so is one whose vector
-    is flat. A window whose signal or vector is not finite is not finite.
+    is flat. A window whose signal is mostly missing, or whose vector is not finite, cannot be used.
     """
-    _, shapeless, touched = window_vectors(samples, window_length, stride, "pearson")
+    _, shapeless, gone = window_vectors(samples, window_length, stride, "pearson")
     rows = np.asarray(features, dtype=np.float64).copy()
-    rows[np.asarray(touched, dtype=bool)] = math.nan
+    rows[np.asarray(gone, dtype=bool) | ~np.isfinite(rows).all(axis=1)] = math.nan
     length = rows.shape[1]
     vectors, flat, nonfinite = window_vectors(rows.reshape(-1), length, length, measure)
     flat = [(a or b) and not c for a, b, c in zip(flat, shapeless, nonfinite, strict=True)]
     starts = starts_of(np.atleast_2d(np.asarray(samples)).shape[1], window_length, stride)
-    return lists_of(_every_pair(vectors, flat, nonfinite), starts, flat, nonfinite, **settings)
+    return lists_of(_every_pair(vectors, flat, nonfinite, measure), starts, flat, nonfinite, **settings)
 
 
 def batch_support(

@@ -180,6 +180,8 @@ def test_the_hash_is_the_same_in_another_process():
 def test_the_hash_changes_with_every_setting():
     changes = {
         "scaling": "none",
+        "missing": "nan",
+        "share_missing": True,
         "backbone": "patchtst",
         "backbone_options": {"dropout": 0.1},
         "space": "features",

@@ -368,15 +368,17 @@ def test_a_series_without_a_group_among_others_is_refused_by_name(rng):
         RAxSSClassifier(**SMALL, validation_fraction=0.0).fit(series, groups=[1] * 5)
 
 
-def test_marked_gaps_are_worked_around_and_get_no_weight(rng):
+def test_windows_that_are_mostly_missing_get_no_weight_and_others_keep_theirs(rng):
     series = list(waves(rng))
     samples = series[0].samples.copy()
-    samples[0, 20] = np.nan
+    samples[0, 20:40] = np.nan
     gap = Series(samples, label=series[0].label, group=series[0].group, name="with gap", gaps_marked=True)
     model = RAxSSClassifier(**SMALL).fit([gap, *series[1:]])
     for weighting in ("support", "uniform", "inverse", "shuffled", "random"):
         windows = model.set_params(weighting=weighting).explain(gap).windows
         assert windows["nonfinite"].any()
+        assert (windows["missing_share"][~windows["nonfinite"]] > 0).any()
+        assert (windows.loc[~windows["nonfinite"], "weight"] > 0).all()
         assert (windows.loc[windows["nonfinite"], "weight"] == 0).all()
         assert windows["weight"].sum() == pytest.approx(1)
 

@@ -162,18 +162,25 @@ def test_overlapping_lists_give_a_warning():
     assert not any("overlap" in warning for warning in some.warnings)
 
 
-def test_flat_windows_and_those_that_touch_gaps_are_counted():
+def test_flat_windows_and_those_with_missing_samples_are_counted():
     samples = noise().samples.copy()
     samples[0, 100:160] = 3.0
-    samples[0, 200] = np.nan
+    samples[0, 200:215] = np.nan
     evidence = explain(Series(samples), exclusion=20, n_neighbors=3)
     assert evidence.windows["flat"].sum() == 9
     assert evidence.windows.loc[evidence.windows["nonfinite"], "weight"].eq(0).all()
-    assert evidence.warnings[:2] == [
-        "4 of 77 windows touch samples that are not finite; their weight is 0 and they are no one's neighbour.",
+    shares = evidence.windows["missing_share"]
+    assert shares[[36, 37, 38, 40, 42]].tolist() == [0.0, 0.25, 0.5, 0.75, 0.25]  # windows of 20 at stride 5
+    assert (evidence.windows["nonfinite"] == (shares > 0.5)).all()
+    assert (evidence.windows["weight"][shares == 0.5] > 0).all()
+    assert evidence.warnings[:3] == [
+        "4 of 77 windows have missing samples, up to half; they are compared over the samples that both windows "
+        "have.",
+        "2 of 77 windows have more than half of their samples missing; their weight is 0 and they are no one's "
+        "neighbour.",
         "9 of 77 windows are flat: similarity 0 to all, support 0, posterior kept.",
     ]
-    assert evidence.effective_share == pytest.approx(evidence.effective_windows / 73)
+    assert evidence.effective_share == pytest.approx(evidence.effective_windows / 75)
     assert evidence.leaderboard(int(evidence.windows["nonfinite"].idxmax())).empty
     with pytest.raises(DataError, match=r"'noise' has no window 77; its windows are 0 to 76"):
         explain(noise()).leaderboard(77)

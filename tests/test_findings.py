@@ -51,7 +51,7 @@ def test_the_strongest_windows_apart_are_those_of_a_plain_loop(stride, class_):
     assert row["probability"] == smoothed.windows["smoothed_soz"][row["window"]]
 
 
-def test_windows_that_touch_gaps_are_never_the_strongest():
+def test_windows_that_are_mostly_missing_are_never_the_strongest():
     samples = np.random.default_rng(0).normal(size=400)
     samples[100:140] = np.nan
     evidence = explained(samples=samples)

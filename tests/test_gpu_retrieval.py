@@ -26,6 +26,8 @@ def signals(n_samples=9000):
     loud[n_samples // 4 : n_samples // 4 + 40] *= 1e6
     gaps[n_samples // 2 : n_samples // 2 + 3] = np.nan
     gaps[-700] = np.inf
+    holes = np.where(rng.random(n_samples) < 0.01, np.nan, noise)
+    holes[n_samples // 3 : n_samples // 3 + 300] = np.nan
     dead[n_samples // 3 : n_samples // 2] = 7.0
     bursts[::700] *= 1e5
     return {
@@ -37,6 +39,7 @@ def signals(n_samples=9000):
         "loud": loud,
         "bursts": bursts,
         "gaps": gaps,
+        "holes": holes,
         "dead": dead,
         "tiny": noise * 1e-150,
         "ties": np.tile(rng.integers(-5, 6, size=60), n_samples // 60).astype(float),
@@ -77,7 +80,7 @@ def test_lists_are_those_of_brute_force(name, settings):
     assert_same_lists(found, *naive.nearest_at_once(samples, found))
 
 
-@pytest.mark.parametrize("name", ["walk", "loud", "gaps", "dead", "ties"])
+@pytest.mark.parametrize("name", ["walk", "loud", "gaps", "holes", "dead", "ties"])
 def test_lists_are_those_of_the_cpu(name):
     samples = signals()[name]
     settings = {"window_length": 256, "stride": 5, "exclusion": 20}
@@ -92,7 +95,7 @@ def test_lists_are_those_of_the_cpu(name):
 @pytest.mark.parametrize("measure", ["pearson", "cosine"])
 def test_lists_with_a_spread_are_those_of_the_cpu(measure, spread):
     samples = np.random.default_rng(1).normal(size=(2, 20_000)).cumsum(axis=1) + 1e4
-    samples[0, 5000] = np.nan
+    samples[0, 5000:5100] = np.nan
     samples[:, 9000:9800] = 1.0
     settings = {"window_length": 256, "stride": 5, "exclusion": 128, "spread": spread, "measure": measure}
     on_cpu, on_gpu = (retrieve(samples, **settings, device=device) for device in ("cpu", "cuda"))

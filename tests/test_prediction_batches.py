@@ -93,7 +93,8 @@ def test_passes_cut_from_one_strip_score_as_windows_copied_one_by_one(waves_mode
     with torch.inference_mode():
         for first in range(0, len(windows), 512):
             plain = np.nan_to_num(windows.samples[first : first + 512], nan=0.0, posinf=0.0, neginf=0.0)
-            batch = torch.from_numpy(plain.astype(np.float32))
+            mask = np.isfinite(windows.samples[first : first + 512])
+            batch = torch.from_numpy(np.concatenate([plain, mask], axis=1, dtype=np.float32))
             logits.append(network(batch))
             vectors.append(network.features(batch))
     assert torch.equal(found, torch.cat(logits))

@@ -91,7 +91,8 @@ def test_a_series_shorter_than_a_window_is_one_padded_lonely_window():
     assert_array_equal(found.support, [0.0])
     assert_array_equal(found.starts, [0])
     assert found.neighbors.shape == (1, 3)
-    assert retrieve([1.0, np.nan], window_length=8).nonfinite.all()
+    assert retrieve([1.0, np.nan, np.nan], window_length=8).nonfinite.all()
+    assert retrieve([1.0, np.nan], window_length=8).with_gaps.all()
 
 
 def test_a_series_object_and_other_number_types_give_the_same_in_double_precision(walk):
@@ -102,7 +103,7 @@ def test_a_series_object_and_other_number_types_give_the_same_in_double_precisio
     for samples in (Series(counts, rate=100), *types, counts[None]):
         assert_array_equal(retrieve(samples, window_length=32, stride=5).similarity, expected)
     types[-1][9] = np.inf  # what half precision cannot hold
-    assert retrieve(types[-1], window_length=32, stride=5).nonfinite.sum() == 2
+    assert retrieve(types[-1], window_length=32, stride=5).with_gaps.sum() == 2
 
 
 def test_samples_are_not_changed_and_results_cannot_be(walk):

@@ -241,7 +241,7 @@ def test_within_a_batch_of_whole_series_influence_is_that_of_the_whole_series(rn
     expected = np.concatenate([item.pool_influence(each.support) for each in found])
     assert_allclose(support(batch, None), expected, atol=1e-9)
     order = torch.from_numpy(rng.permutation(len(expected)))
-    mixed = Batch(*(values[order] for values in batch))
+    mixed = Batch(*(values[order] for values in batch[:5]))
     assert_allclose(support(mixed, None), expected[order], atol=1e-9)
 
 

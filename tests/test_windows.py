@@ -79,11 +79,17 @@ def test_a_length_or_stride_below_one_is_refused_by_value(window_length, stride)
     stride=st.integers(1, 9),
     seed=st.integers(0, 99),
 )
-def test_windows_that_touch_a_sample_that_is_not_finite_are_known(n_samples, window_length, stride, seed):
+def test_windows_with_more_than_half_of_their_samples_missing_cannot_be_used(
+    n_samples, window_length, stride, seed
+):
     generator = np.random.default_rng(seed)
     samples = np.zeros((2, n_samples))
-    samples[generator.integers(2), generator.integers(n_samples)] = generator.choice(
-        [np.nan, np.inf, -np.inf]
-    )
+    bad = generator.random(samples.shape) < generator.choice([0.05, 0.3])
+    samples[bad] = generator.choice([np.nan, np.inf, -np.inf], size=int(bad.sum()))
     windows = windows_of(Series(samples), window_length=window_length, stride=stride)
-    assert windows.nonfinite.tolist() == [not np.isfinite(sample).all() for sample in windows.samples]
+    shares = [
+        np.mean([not np.isfinite(column).all() for column in window.T][:n_samples])
+        for window in windows.samples
+    ]
+    np.testing.assert_allclose(windows.missing_share, shares, rtol=0, atol=1e-15)
+    assert windows.unusable.tolist() == [share > 0.5 for share in shares]

@@ -83,6 +83,10 @@ class NotLearnedWarning(RAxSSWarning):
     """A fitted model predicts its own training series no better, or hardly better, than chance."""
 
 
+class GapsLearnedWarning(RAxSSWarning):
+    """Missing samples differ by class, and the scores of a fitted model follow them."""
+
+
 class ModelWarning(RAxSSWarning):
     """A model folder is used, but could not be checked in full."""
 

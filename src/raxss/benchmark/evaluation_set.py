@@ -121,7 +121,7 @@ def _open_data(
     data, place = source.data, beside / source.data
     if is_prepared(place):
         collection = read_prepared(place, verify=True)
-        if str(preparation) and preparation != collection.preparation:
+        if str(preparation) and str(preparation) != str(collection.preparation):
             raise ConfigError(
                 f"the study asks for {str(preparation)!r}, but {place.name!r} was prepared with "
                 f"{str(collection.preparation) or 'nothing'!r}. Prepare it anew, or leave [preparation] out."

@@ -17,7 +17,7 @@ import typer
 
 from raxss._core.atomic import check_writable, reserved_output
 from raxss.cli.common import counted, described, printable, refuse_if
-from raxss.cli.predict import series_for, tell_seen
+from raxss.cli.predict import GAP_HELP, number_of_gap, series_for, tell_seen
 from raxss.errors import DataError, RAxSSWarning, display_name, join_names
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class OutputFormat(StrEnum):
     "one recording.",
     top=typer.Option(min=0, help="Number of windows whose neighbour lists are kept; 0 keeps all."),
     formats=typer.Option("--format", help="Output format; may be given more than once. Default: all."),
+    gap=GAP_HELP,
     positive="Class by whose probability channels are ranked. Default: the class with the fewest training series. "
     "The report page can rank by any class.",
     one_table="Write all series into one windows.parquet, neighbors.parquet and summary.parquet, with a column "
@@ -66,6 +67,7 @@ def explain(
     bank_size: int | None = None,
     rate: float | None = None,
     resample: bool = False,
+    gap: str | None = None,
     overwrite: bool = False,
 ) -> None:
     """Explain predictions: an offline HTML report per recording, and JSON, Parquet, figures or BIDS derivatives."""
@@ -99,7 +101,7 @@ def explain(
         class_ = None if positive is None else class_of(classifier.classes_.tolist(), positive)
         derivatives = None
         if bids_derivatives is None:
-            batches = batches_of(classifier, inputs, rate, resample)
+            batches = batches_of(classifier, inputs, rate, resample, gap)
         else:
             source, names = find_source(inputs)
             derivatives = open_derivatives(
@@ -119,7 +121,7 @@ def explain(
                 return
             refuse_unused_rate(rate, [])
             locks.enter_context(derivatives.locked(wanted))
-            batches = batches_of_tree(classifier, derivatives.tree.root, wanted, resample=resample)
+            batches = batches_of_tree(classifier, derivatives.tree.root, wanted, resample=resample, gap=gap)
 
         if faithfulness is not None and out is not None:
             about = with_verdict(about, faithfulness, out.parent if alone else out / "recording")
@@ -176,7 +178,7 @@ def only_recording(recordings: Iterator[tuple[str, Any]], out: Path) -> str:
 
 
 def batches_of(
-    classifier: RAxSSClassifier, inputs: list[Path], rate: float | None, resample: bool
+    classifier: RAxSSClassifier, inputs: list[Path], rate: float | None, resample: bool, gap: str | None
 ) -> Iterator[Batch]:
     """Recordings with their series: of a BIDS tree one at a time, of files all at once."""
     from raxss.data.bids import is_bids_root
@@ -188,13 +190,18 @@ def batches_of(
     others = [path for path in inputs if path not in roots]
     refuse_unused_rate(rate, others)
     for root in roots:
-        yield from batches_of_tree(classifier, root, resample=resample)
+        yield from batches_of_tree(classifier, root, resample=resample, gap=gap)
     if others:
-        yield by_recording(series_for(classifier, others, rate=rate, resample=resample))
+        yield by_recording(series_for(classifier, others, rate=rate, resample=resample, gap=gap))
 
 
 def batches_of_tree(
-    classifier: RAxSSClassifier, root: Path, wanted: list[str] | None = None, *, resample: bool = False
+    classifier: RAxSSClassifier,
+    root: Path,
+    wanted: list[str] | None = None,
+    *,
+    resample: bool = False,
+    gap: str | None = None,
 ) -> Iterator[Batch]:
     """The good channels of a tree's recordings, by its own tables, prepared as the training data were.
 
@@ -203,7 +210,7 @@ def batches_of_tree(
     from raxss.data.bids import plan_to_read
     from raxss.estimator.batch import FromPlan
 
-    preparation = classifier.preparation_of_model(resample=resample)
+    preparation = classifier.preparation_of_model(resample=resample, gap=number_of_gap(gap))
     plan = plan_to_read(root, only_labelled=False, recordings=wanted)
     n_left_out = 0
     for recording in plan.recordings:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     "accuracy out of fold (on the validation set, or by three refits).",
     class_weight="balanced: series of rare classes count more in training, in inverse proportion to the size "
     "of their class. For weights of your own, use --config.",
+    gap="Value of missing samples in the files, such as -999; nan: samples that are NaN. The model remembers it.",
+    share_missing="Give the network the share of missing samples of each window as an input.",
     split="Split file written by raxss split: trains on its training set, stops early on its validation set.",
     resume="Resume from the checkpoint of an interrupted run.",
 )
@@ -54,6 +56,8 @@ def fit(
     device: str = "auto",
     root: Path | None = None,
     split: Path | None = None,
+    gap: str | None = None,
+    share_missing: bool = False,
     resume: bool = False,
     overwrite: bool = False,
 ) -> None:
@@ -75,6 +79,7 @@ def fit(
         conformal_alpha=conformal_alpha,
         decision_threshold=decision_threshold,
         class_weight=class_weight,
+        share_missing=share_missing or None,
     )
     shown, out = out, out.absolute()  # "." has no name to put a checkpoint beside
     checkpoint = out.with_name(out.name + ".checkpoint")
@@ -88,7 +93,7 @@ def fit(
             from raxss.estimator.classifier import RAxSSClassifier
 
             keeps_older = not unfinished and (out / "config.json").exists()
-            series, validation, description = training_parts(read_data(data, root), split)
+            series, validation, description = training_parts(read_data(data, root, gap=gap), split)
             if checkpoint.exists() and not resume:
                 checkpoint.unlink()
             logging.getLogger("raxss").setLevel(logging.INFO)
@@ -186,8 +191,21 @@ def training_parts(
     return train, validation if len(validation) else None, read.description
 
 
-def read_data(data: str, root: Path | None = None) -> SeriesCollection:
-    """A prepared folder or a manifest if there is one at that place, else a named dataset."""
+def read_data(data: str, root: Path | None = None, *, gap: str | None = None) -> SeriesCollection:
+    """A prepared folder or a manifest if there is one at that place, else a named dataset.
+
+    ``gap``: the value of missing samples.
+    """
+    found = _read_data(data, root)
+    if gap is None:
+        return found
+    from raxss.data.prepare.preprocessing import Preparation, gap_value
+    from raxss.data.series import SeriesCollection
+
+    return SeriesCollection(map(Preparation(gap=gap_value(gap)).apply, found))
+
+
+def _read_data(data: str, root: Path | None) -> SeriesCollection:
     from raxss.data.datasets import load_dataset
     from raxss.data.files import read_manifest
     from raxss.data.prepare.folder import is_prepared, read_prepared

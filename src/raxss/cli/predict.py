@@ -21,8 +21,15 @@ if TYPE_CHECKING:
     from raxss.estimator.classifier import RAxSSClassifier
 
 
+GAP_HELP = (
+    "Value of missing samples in the files, such as -999; nan: samples that are NaN. Not needed where the model "
+    "was fitted with it."
+)
+
+
 @described(
     out="Output table: .csv or .parquet.",
+    gap=GAP_HELP,
     engine="Predict recordings in parallel and resume an interrupted run: local (processes on this machine) or ray "
     "(a cluster; needs the extra 'cluster').",
     workers=typer.Option(
@@ -46,6 +53,7 @@ def predict(
     bank_size: int | None = None,
     rate: float | None = None,
     resample: bool = False,
+    gap: str | None = None,
     engine: str | None = None,
     workers: int | None = None,
     threads: int | None = None,
@@ -71,7 +79,7 @@ def predict(
 
         classifier = open_model(model, device, bank, bank_size, verbose=1)
         if engine is None:
-            series = series_for(classifier, inputs, split, rate=rate, resample=resample)
+            series = series_for(classifier, inputs, split, rate=rate, resample=resample, gap=gap)
             table = prediction_table(classifier.classes_, prediction_rows(classifier, series))
             tell_decision(classifier)
             write_table(table, out, overwrite=overwrite)
@@ -81,6 +89,7 @@ def predict(
         table, failures = predict_archive(
             model, inputs, parts, engine=engine, n_workers=workers, n_threads=threads, address=address,
             device=device, bank=bank, bank_size=bank_size, only=only, rate=rate, resample=resample,
+            gap=number_of_gap(gap),
         )  # fmt: skip
         tell_decision(classifier)
         if len(table):
@@ -150,10 +159,12 @@ def series_for(
     *,
     rate: float | None = None,
     resample: bool = False,
+    gap: str | None = None,
 ) -> SeriesCollection:
     """The series of the inputs, prepared as the model's training data were.
 
-    ``rate``: of files that do not state one; ``resample``: bring all to the rate of the training data.
+    ``rate``: of files that do not state one; ``resample``: bring all to the rate of the training data; ``gap``:
+    value of missing samples, besides that of the training data.
     """
     from raxss.data.bids import is_bids_root, read_bids
     from raxss.data.files import read_inputs
@@ -162,7 +173,7 @@ def series_for(
     from raxss.data.splits import Split
     from raxss.estimator.batch import refuse_unused_rate
 
-    wanted = model.preparation_of_model(resample=resample)
+    wanted = model.preparation_of_model(resample=resample, gap=number_of_gap(gap))
     series: list[Series] = []
     files: list[Path] = []
     for path in inputs:
@@ -181,6 +192,13 @@ def series_for(
     test = Split.read(split, collection.names).parts(collection)[2]
     refuse_seen(model, test, split)
     return test
+
+
+def number_of_gap(gap: str | None) -> float | None:
+    """The option ``--gap`` as a number."""
+    from raxss.data.prepare.preprocessing import gap_value
+
+    return None if gap is None else gap_value(gap)
 
 
 def training_states(model: RAxSSClassifier, series: SeriesCollection) -> list[str]:

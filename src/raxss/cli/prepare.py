@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     classes="Labels to keep, such as F,N.",
     pool="Average pooling, kernel/stride: 24/12 in the paper.",
     rate="Resample to this sampling rate in Hz.",
+    gap="Value of missing samples in the files, such as -999; nan: samples that are NaN.",
     scaling="Scaling: series (z-score of each channel) or none.",
     crop="Seconds around seizure onset to keep, such as -10,20 (BIDS only).",
     workers=typer.Option(min=1, help="Number of worker processes."),
@@ -48,6 +49,7 @@ def prepare(
     classes: str | None = None,
     pool: str | None = None,
     rate: float | None = None,
+    gap: str | None = None,
     scaling: str = "series",
     crop: str | None = None,
     workers: int = 1,
@@ -62,7 +64,7 @@ def prepare(
     """
     from raxss.data.prepare.preparing import prepare as carry_out
 
-    preparation = preparation_from(pool, rate, scaling)
+    preparation = preparation_from(pool, rate, scaling, gap)
     check_writable(out)
     logging.getLogger("raxss").setLevel(logging.INFO)
     with output_lock(out):
@@ -75,13 +77,18 @@ def prepare(
     print_summary(out)
 
 
-def preparation_from(pool: str | None, rate: float | None, scaling: str) -> Preparation:
+def preparation_from(
+    pool: str | None, rate: float | None, scaling: str, gap: str | None = None
+) -> Preparation:
     """The options as one setting."""
     from raxss.benchmark.reading import pooling_from
-    from raxss.data.prepare.preprocessing import Preparation
+    from raxss.data.prepare.preprocessing import Preparation, gap_value
 
     return Preparation(
-        pooling=pooling_from("--pool", pool), rate=rate, scaling=cast(Literal["none", "series"], scaling)
+        pooling=pooling_from("--pool", pool),
+        rate=rate,
+        scaling=cast(Literal["none", "series"], scaling),
+        gap=None if gap is None else gap_value(gap),
     )
 
 

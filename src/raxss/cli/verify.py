@@ -10,7 +10,7 @@ import typer
 
 from raxss.cli.common import described, printable
 from raxss.cli.explain import batches_of_tree, with_verdict
-from raxss.cli.predict import series_for
+from raxss.cli.predict import GAP_HELP, series_for
 from raxss.errors import DataError, ModelError, display_name, join_names
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ N_PRINTED = 20  # differences
 
 
 @described(
+    gap=GAP_HELP,
     report=typer.Argument(metavar="REPORT", help="Report written by raxss explain: report.html."),
     recording=typer.Argument(
         metavar="RECORDING",
@@ -41,6 +42,7 @@ def verify(
     bank_size: int | None = None,
     rate: float | None = None,
     resample: bool = False,
+    gap: str | None = None,
 ) -> None:
     """Recompute a report from model and recording, and compare.
 
@@ -59,7 +61,7 @@ def verify(
     about = describe_model(classifier)
     refuse_other_model(found, about, report.name, model.name)
     stated = found.contents.get("recording")
-    recordings = recordings_in(recording, classifier, stated, rate=rate, resample=resample)
+    recordings = recordings_in(recording, classifier, stated, rate=rate, resample=resample, gap=gap)
     name = recording_meant(found, recordings, report.name)
     class_ = None if positive is None else class_of(classifier.classes_.tolist(), positive)
     if faithfulness is not None:
@@ -99,6 +101,7 @@ def recordings_in(
     *,
     rate: float | None = None,
     resample: bool = False,
+    gap: str | None = None,
 ) -> dict[str, list[Series]]:
     """Series by recording; of a BIDS tree, and of a file in one, only the run that the report names.
 
@@ -109,8 +112,8 @@ def recordings_in(
     from raxss.explain.findings import by_recording
 
     if (root := run_in_tree(path, stated)) is None:
-        return by_recording(series_for(classifier, [path], rate=rate, resample=resample))
-    return next(batches_of_tree(classifier, root, [stated], resample=resample))
+        return by_recording(series_for(classifier, [path], rate=rate, resample=resample, gap=gap))
+    return next(batches_of_tree(classifier, root, [stated], resample=resample, gap=gap))
 
 
 def recording_meant(report: Report, recordings: Iterable[str], name: str) -> str:

@@ -42,8 +42,8 @@ class Series:
     start_seconds
         Time of the first sample within its recording.
     gaps_marked
-        True where preparation looked at the non-finite samples and means them as gaps. Windows that
-        touch one get weight 0. Without the mark, fitting and predicting refuse such samples.
+        True where the non-finite samples are meant as gaps, that is missing. A window with more than half of its
+        samples missing gets weight 0. Without the mark, fitting and predicting refuse such samples.
     origin
         Where it comes from, as far as known, widest first: ``centre``, ``patient``, ``recording``,
         ``electrode``, ``pair``, ``channel``. Splits are made, and audited, by these.

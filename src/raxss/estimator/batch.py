@@ -62,6 +62,7 @@ class ModelSettings:
     bank_size: int | None
     n_threads: int  # of the network: the last digits depend on them
     resample: bool = False
+    gap: float | None = None  # value of missing samples
 
 
 def predict_archive(
@@ -79,6 +80,7 @@ def predict_archive(
     only: Collection[str] | None = None,
     rate: float | None = None,
     resample: bool = False,
+    gap: float | None = None,
 ) -> tuple[pd.DataFrame, dict[str, Failure]]:
     """Predict recording by recording; parts of earlier runs are not computed again.
 
@@ -97,6 +99,7 @@ def predict_archive(
         bank_size,
         n_threads or torch.get_num_threads(),
         resample,
+        gap,
     )
     check_engine(engine, address)
     classes = _loaded(settings).classes_
@@ -243,7 +246,7 @@ def predict_recording(settings: ModelSettings, parts: Path, source: RecordingSou
     def predicted() -> dict[str, Any]:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            series = source.read(model.preparation_of_model(resample=settings.resample))
+            series = source.read(model.preparation_of_model(resample=settings.resample, gap=settings.gap))
             rows = prediction_rows(model, series)
         texts = [str(warning.message) for warning in caught if issubclass(warning.category, RAxSSWarning)]
         return {"rows": rows, "warnings": texts}
@@ -278,6 +281,7 @@ def _key(settings: ModelSettings, source: RecordingSource) -> str:
             "device": pick_device(settings.device).type,
             "threads": settings.n_threads,
             "resample": settings.resample,
+            **({} if settings.gap is None else {"gap": repr(settings.gap)}),
             "versions": versions(),
             "series": source.wanted(),
             "files": [[file.name, sha256_of(file)] for file in source.files() if os.path.isfile(file)],

@@ -55,6 +55,7 @@ from raxss.method.windows import WindowConfig, window_starts
 from raxss.uncertainty.calibration import CalibrationConfig, Decision, Level, Method, calibration_in_use
 from raxss.uncertainty.calibration.maps import Calibration
 from raxss.uncertainty.decision import INTERRUPTED, DecisionThreshold, threshold_in_use
+from raxss.uncertainty.gaps import GapFinding
 from raxss.uncertainty.ood import OODDetector
 from raxss.uncertainty.summary import ScoredSeries, UncertaintySummary
 from raxss.uncertainty.validation import ValidationReport
@@ -87,6 +88,14 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     scaling
         ``"train"``: one mean and deviation a variate, fitted on the training set. ``"series"``: z-score of
         each series. ``"none"``.
+    missing
+        ``"refuse"``: NaN in the samples is an error, unless the series says that its gaps are marked. ``"nan"``:
+        NaN is a missing sample; infinities are still refused. Statistics skip missing samples, networks get 0 and a
+        mask, windows are compared over the samples that both have, and one with more than half missing has weight
+        0.
+    share_missing
+        Give the network the share of missing samples of each window as one more input. By default gaps are no
+        information: where they differ by class, those of the other classes are planted on training windows.
     weighting, temperature
         Eq. (2): ``"support"``; ``"uniform"`` is plain SSS; ``"inverse"``, ``"shuffled"`` and ``"random"``
         are controls. ``"gated"``: support plus what a gate learns from the window's features by the series loss;
@@ -179,6 +188,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         prediction sets are made with. None without a validation set.
     ood_detector_
         `raxss.uncertainty.ood.OODDetector`: evidence warns of series unlike the training series.
+    gap_finding_
+        `raxss.uncertainty.gaps.GapFinding`: whether missing samples differ by class, and whether the scores follow
+        them; None where none are missing.
     heads_
         Gate and projection, `raxss.method.feature_heads.FeatureHeads`, or None.
     decision_threshold_
@@ -231,6 +243,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     validation_report_: ValidationReport | None
     ood_detector_: OODDetector | None
     decision_threshold_: DecisionThreshold | None
+    gap_finding_: GapFinding | None
     training_data_: dict[str, Any]
     seed_: int
     _checked: tuple[dict[str, Any], Config] | None = None  # settings, and the Config made of them
@@ -243,6 +256,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         window_length: int = WindowConfig.window_length,
         stride: int = WindowConfig.stride,
         scaling: Literal["train", "series", "none"] = PreparationConfig.scaling,
+        missing: Literal["refuse", "nan"] = PreparationConfig.missing,
+        share_missing: bool = BackboneConfig.share_missing,
         weighting: str = AggregationConfig.weighting,
         temperature: float | Literal["learned"] = AggregationConfig.temperature,
         smoothing: float = AggregationConfig.smoothing,
@@ -285,6 +300,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.window_length = window_length
         self.stride = stride
         self.scaling = scaling
+        self.missing = missing
+        self.share_missing = share_missing
         self.weighting = weighting
         self.temperature = temperature
         self.smoothing = smoothing
@@ -321,6 +338,11 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.callbacks = callbacks
         self.verbose = verbose
         self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing == "nan"
+        return tags
 
     # Settings ---------------------------------------------------------------------------------------------
 
@@ -485,6 +507,14 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shape = self.n_variates_, self.window_length_, len(self.classes_)
         learner = steps.fresh_learner(config, *shape, seed=self.seed_).to(device)
         self.backbone_ = learner.backbone
+        gaps = steps.look_at_gaps(
+            pools,
+            self.backbone_,
+            [series[index] for index in train_indices],
+            None if groups is None else groups[train_indices],
+            share_missing=config.backbone.share_missing,
+            seed=self.seed_,
+        )
         steps.show_windows(self.backbone_, pool, seed=self.seed_)
         logger.info(
             "training %s on %d windows of %d series, %d at a time, for up to %d epochs",
@@ -552,6 +582,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
             self.interrupted_ |= self.decision_threshold_.source == INTERRUPTED
         self.ood_detector_ = OODDetector.of(series, steps.mean_supports(pools, predictions, config))
+        self.gap_finding_ = steps.gaps_learned(gaps, self._predictor(None), series, targets, seed=self.seed_)
         self.training_data_ = describe_data(series, labels, groups, held_out)
         self.config_ = config  # last: it marks the model as fitted
         reached = steps.balanced_training_accuracy(self.backbone_, pool)
@@ -710,17 +741,19 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 warnings.warn(note, SignalWarning, stacklevel=3)
         return series
 
-    def preparation_of_model(self, *, resample: bool = False) -> ModelPreparation:
+    def preparation_of_model(self, *, resample: bool = False, gap: float | None = None) -> ModelPreparation:
         """The preparation of the training data; ``apply(series)`` prepares raw series likewise.
 
         Parameters
         ----------
         resample
             Bring series whose rate differs by more than a hundredth to the nearest rate of the training series.
+        gap
+            Samples of this value are missing; that of the training series, if they had one, is known.
         """
         check_is_fitted(self, "config_")
         rates = tuple(float(rate) for rate in self.training_data_["rates"])
-        return ModelPreparation(Preparation.parse(self.preparation_), rates, resample)
+        return ModelPreparation(Preparation.parse(self.preparation_), rates, resample, gap)
 
     def _window_probabilities(self, series: list[Series]) -> Iterator[NDArray[np.float64]]:
         predictor = self.predictor()
@@ -743,6 +776,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             settings["calibration"] = calibration.method
             if self.calibration_level_ == "series":
                 settings["calibration_level"] = "series"
+        if self.config_.backbone.share_missing:
+            settings["share_missing"] = True
         if self.projection and self.space == "features":
             settings["projection"] = self.projection
         predictor, summary = self._predictor(calibration), self.uncertainty_summary()
@@ -785,6 +820,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             decision=decision,
             decision_changed=decision is not None
             and decision.settings not in ("", self.current_config.decision_hash),
+            gap_finding=self.gap_finding_,
         )
 
     @property

@@ -47,6 +47,8 @@ ADDED_LATER: Mapping[str, Any] = {
     "update_batch_norm": False,
     "class_weight": {},
     "decision_threshold": "argmax",
+    "missing": "refuse",
+    "share_missing": False,
 }
 PRESETS = ("paper", "sss", "tuned", "recommended")
 SIGNALS = ("eeg", "ecg", "motion")  # for which `tuned` has settings of its own

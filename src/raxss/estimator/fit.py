@@ -26,12 +26,19 @@ from torch import Tensor, nn
 
 from raxss.data.series import Series
 from raxss.data.splits import hold_out
-from raxss.errors import BackboneError, ConfigError, DataError, NotLearnedWarning
+from raxss.errors import BackboneError, ConfigError, DataError, GapsLearnedWarning, NotLearnedWarning
 from raxss.estimator.config import Config
 from raxss.method.aggregation import smooth_posteriors
 from raxss.method.augmentation import LIGHT, AugmentationConfig
 from raxss.method.backbones.convnet import ROW_LENGTH
-from raxss.method.backbones.protocol import build_backbone, features_of, n_outputs_for, n_parameters
+from raxss.method.backbones.protocol import (
+    build_backbone,
+    features_of,
+    handles_missing,
+    n_outputs_for,
+    n_parameters,
+)
+from raxss.method.backbones.share_missing import share_added
 from raxss.method.backbones.sizes import check_network, check_window
 from raxss.method.feature_heads import FeatureHeads
 from raxss.method.inference import Prediction, Predictor, retrieval_settings
@@ -47,6 +54,7 @@ from raxss.method.weighting.protocol import weighting_named
 from raxss.method.windows import window_starts
 from raxss.uncertainty.calibration import calibration_named
 from raxss.uncertainty.calibration.maps import Calibration
+from raxss.uncertainty.gaps import GapFinding, gaps_by_class, shift_by_gaps
 from raxss.uncertainty.validation import CALIBRATED, UNCALIBRATED, ValidationReport, cross_fitted
 
 logger = logging.getLogger("raxss")
@@ -91,6 +99,8 @@ def fresh_learner(
             options=config.backbone.backbone_options,
         )
         check_network(backbone)
+        if config.backbone.share_missing:
+            backbone = share_added(backbone, n_variates, window_length, n_outputs_for(n_classes))
         heads = None
         if config.learns_from_features:
             backbone.eval()
@@ -110,6 +120,58 @@ def fresh_learner(
         learned=config.learns_temperature_by_gradient,
         heads=heads,
     )
+
+
+def look_at_gaps(
+    pools: Sequence[WindowPool],
+    backbone: nn.Module,
+    series: Sequence[Series],
+    groups: NDArray[Any] | None,
+    *,
+    share_missing: bool,
+    seed: int,
+) -> GapFinding | None:
+    """How far gaps tell the class of the training series, of which the first pool is made; None without gaps.
+
+    Masks go to networks that take them. Where gaps tell the class and are not an input, training plants them.
+    """
+    pool = pools[0]
+    for item in pools:
+        item.with_mask = handles_missing(backbone)
+    finding = gaps_by_class(series, pool.targets.cpu().numpy(), groups, seed=seed)
+    if finding is None:
+        return None
+    logger.info(finding.describe_gaps())
+    if share_missing:
+        logger.info("the share of missing samples is an input of the network (share_missing)")
+    elif finding.may_differ:
+        pool.plants_gaps = True
+        logger.info("gaps of the other classes are planted on training windows, so that they tell nothing")
+    return finding
+
+
+def gaps_learned(
+    finding: GapFinding | None,
+    predictor: Predictor,
+    series: Sequence[Series],
+    targets: NDArray[np.int64],
+    *,
+    seed: int,
+) -> GapFinding | None:
+    """The finding with what the fitted model makes of gaps; warns where its scores follow them."""
+    if finding is None or not finding.differ:
+        return finding
+    finding = shift_by_gaps(finding, predictor, series, targets, seed=seed)
+    if finding.learned:
+        warnings.warn(
+            f"{finding.notes[0]} Its scores are not about the signal alone. Set share_missing=False, "
+            "balance the gaps of the classes, or leave out series with many of them.",
+            GapsLearnedWarning,
+            stacklevel=3,
+        )
+    else:
+        logger.info(finding.describe())
+    return finding
 
 
 def show_windows(backbone: nn.Module, pool: WindowPool, *, seed: int) -> None:
@@ -169,7 +231,7 @@ def balanced_training_accuracy(backbone: nn.Module, pool: WindowPool) -> float:
     series, targets = pool.series[::every].cpu().numpy(), pool.targets.cpu().numpy()
     sums = np.zeros((pool.n_series, posteriors.shape[1]))
     np.add.at(sums, series, posteriors)
-    scored = np.unique(series)  # a series whose windows all lie in gaps has none
+    scored = np.unique(series)  # a series whose windows are all mostly missing has none
     right, truth = sums[scored].argmax(axis=1) == targets[scored], targets[scored]
     return float(np.mean([right[truth == label].mean() for label in np.unique(truth)]))
 
@@ -241,7 +303,9 @@ def support_in_batch(config: Config, window_length: int, *, n_series: int) -> Ba
         return None
 
     def support(batch: Batch, compared: Tensor | None) -> Tensor:
-        vectors = batch.windows if compared is None or not in_features else compared[:, None]
+        vectors, present = batch.values, batch.present
+        if compared is not None and in_features:
+            vectors, present = compared[:, None], None
         found = batch_support(
             vectors,
             batch.series,
@@ -251,6 +315,7 @@ def support_in_batch(config: Config, window_length: int, *, n_series: int) -> Ba
             n_neighbors=retrieval.n_neighbors,
             exclusion=retrieval.samples_of("exclusion", window_length),
             n_series=n_series,
+            present=present,
         )
         return weighting.batch_influence(found, batch.series, n_series)
 

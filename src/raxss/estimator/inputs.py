@@ -19,7 +19,7 @@ from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from raxss.data.prepare.preprocessing import SAME_RATE, is_rate_known
+from raxss.data.prepare.preprocessing import SAME_RATE, is_rate_known, with_marked_gaps
 from raxss.data.series import Series, SeriesCollection
 from raxss.errors import DataError, LabelError, SignalWarning
 
@@ -27,7 +27,15 @@ logger = logging.getLogger("raxss")
 
 
 def as_series(X: Any, *, estimator: BaseEstimator, reset: bool) -> list[Series]:
-    """Series from a collection, a list of series or arrays, an array of two or three dimensions, or a table."""
+    """Series from a collection, a list of series or arrays, an array of two or three dimensions, or a table.
+
+    Where the estimator has ``missing="nan"``, NaN is marked as missing.
+    """
+    found = _as_series(X, estimator=estimator, reset=reset)
+    return list(map(with_marked_gaps, found)) if getattr(estimator, "missing", "refuse") == "nan" else found
+
+
+def _as_series(X: Any, *, estimator: BaseEstimator, reset: bool) -> list[Series]:
     if isinstance(X, Series):
         raise DataError(
             f"a single series, {X.name!r}, was given where several are expected. Put it into a list: [series]."

@@ -49,11 +49,13 @@ from raxss.data.training_overlap import TrainingRecord
 from raxss.errors import ModelError
 from raxss.estimator.config import ADDED_LATER, Config
 from raxss.method.backbones.protocol import build_backbone, describe, n_features, n_outputs_for
+from raxss.method.backbones.share_missing import share_added
 from raxss.method.feature_heads import FeatureHeads, heads_in_use
 from raxss.method.training.checkpoints import DTYPES, refuse_not_finite, refuse_other_tensors, state_of
 from raxss.uncertainty.calibration import LEVELS, calibration_named
 from raxss.uncertainty.calibration.maps import Calibration
 from raxss.uncertainty.decision import ARGMAX, DecisionThreshold
+from raxss.uncertainty.gaps import GapFinding
 from raxss.uncertainty.ood import OODDetector
 from raxss.uncertainty.validation import ValidationReport
 
@@ -129,6 +131,7 @@ def describe_model(model: RAxSSClassifier, weights: bytes | None = None) -> dict
         "calibration_level": model.calibration_level_,
         "trial": None if model.validation_report_ is None else model.validation_report_.to_json(),
         "decision_threshold": None if decision is None else decision.to_json(),
+        "gaps": None if model.gap_finding_ is None else model.gap_finding_.to_json(),
         "seed": model.seed_,
         "best_epoch": model.best_epoch_,
         "interrupted": model.interrupted_,
@@ -168,7 +171,8 @@ def _card(facts: dict[str, Any]) -> str:
     template = (resources.files("raxss.estimator") / "model_card.md.j2").read_text("utf-8")
     entry, classes = facts["decision_threshold"], facts["classes"]
     decision = None if entry is None else DecisionThreshold.from_json(entry, len(classes))
-    return environment.from_string(template).render(facts=facts, decision=decision)
+    gaps = facts["gaps"] and GapFinding.from_json(facts["gaps"]).describe()
+    return environment.from_string(template).render(facts=facts, decision=decision, gaps=gaps)
 
 
 def load_model(kind: type[Model], folder: Path, *, backbone: Any, device: str) -> Model:
@@ -219,11 +223,15 @@ def _read_model(kind: type[Model], files: ModelFiles, *, backbone: Any, device: 
         options=model.backbone_options,
         n_numbers=header.n_numbers("backbone/"),
     )
+    own = not type(network).__module__.startswith("raxss.")  # whose buffers may be masks of -inf
+    if model.share_missing:
+        network = share_added(
+            network, model.n_variates_, model.window_length_, n_outputs_for(len(model.classes_))
+        )
     refuse_other_tensors(header, "backbone/", network.state_dict())
     tensors = load(files.weights())
     parameters = {f"backbone/{name}" for name, _ in network.named_parameters(remove_duplicate=False)}
     buffers = {name for name in tensors if name.startswith("backbone/")} - parameters
-    own = not type(network).__module__.startswith("raxss.")  # whose buffers may be masks of -inf
     refuse_not_finite(tensors, never_infinite=[name for name in tensors if not (own and name in buffers)])
     network.load_state_dict(_taken(tensors, "backbone/"))
     model.backbone_ = network
@@ -236,6 +244,8 @@ def _read_model(kind: type[Model], files: ModelFiles, *, backbone: Any, device: 
     model.ood_detector_ = _read_ood_detector(tensors)
     model.heads_ = _read_heads(model, tensors)
     model.decision_threshold_ = _read_decision(model, facts)
+    gaps = facts.get("gaps")  # not in older folders
+    model.gap_finding_ = None if gaps is None else GapFinding.from_json(gaps)
     return model
 
 

@@ -49,7 +49,9 @@ class Evidence:
         One row a window, in time order: ``window, start_s, end_s, posterior_<class>..., support, weight,
         contribution_<class>..., flat, nonfinite, lonely, padded``. The contributions to a class sum to its
         probability. Where posteriors are calibrated, ``uncalibrated_<class>...`` are those of the network. Where
-        they are smoothed, ``smoothed_<class>...`` are the ones that are weighted. Under gated weights ``gate`` is
+        they are smoothed, ``smoothed_<class>...`` are the ones that are weighted. Where samples are missing,
+        ``missing_share`` is their share of the window, and ``nonfinite`` marks those with more than half. Under
+        gated weights ``gate`` is
         added to the support, and ``influence`` goes into the softmax.
     neighbors
         One row a window and rank: ``window, rank, neighbor, start_s, end_s, similarity, overlaps,

@@ -113,6 +113,7 @@ def trace(
         "weight": aggregation.weights,
         **by_class("contribution", aggregation.contributions),
         **{name: getattr(retrieval, name) for name in ("flat", "nonfinite", "lonely", "padded")},
+        **({"missing_share": windows.missing_share} if _has_gaps(retrieval) else {}),
     }
     lists = NeighborLists.of(windows, retrieval, aggregation)
     n_bank = len(windows) if retrieval.bank == "series" else retrieval.bank_size
@@ -212,10 +213,17 @@ def _warnings_about(evidence: SeriesEvidence, lists: NeighborLists) -> list[str]
         found.append(
             f"the series, {short:.4g} s, is shorter than one window and was padded with zeros behind."
         )
+    if "missing_share" in windows:
+        n_gaps = int(((windows["missing_share"] > 0) & ~windows["nonfinite"]).sum())
+        if n_gaps:
+            found.append(
+                f"{n_gaps} of {n} windows have missing samples, up to half; they are compared over the samples "
+                "that both windows have."
+            )
     if n_usable < n:
         found.append(
-            f"{n - n_usable} of {n} windows touch samples that are not finite; their weight is 0 and they "
-            "are no one's neighbour."
+            f"{n - n_usable} of {n} windows have more than half of their samples missing; their weight is 0 and "
+            "they are no one's neighbour."
         )
     n_flat = int(windows["flat"].sum())
     if n_flat:
@@ -269,6 +277,11 @@ def _warnings_about(evidence: SeriesEvidence, lists: NeighborLists) -> list[str]
             f"neighbours{lonely}."
         )
     return found
+
+
+def _has_gaps(retrieval: Retrieval) -> bool:
+    """Whether a window of the series has missing samples."""
+    return bool((retrieval.with_gaps | retrieval.nonfinite).any())
 
 
 def _plain(value: Any) -> Any:

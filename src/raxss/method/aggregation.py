@@ -210,7 +210,7 @@ def aggregate(
     unusable = np.isnan(influence_)
     if unusable.all():
         raise SignalError(
-            f"none of the {len(support_)} windows can be used: each touches samples that are not finite. "
+            f"none of the {len(support_)} windows can be used: more than half of the samples of each are missing. "
             "Leave this series out, or fill its gaps."
         )
     finite = np.isfinite(posteriors_)

@@ -264,7 +264,7 @@ class Predictor:
         Prediction, reweighting, retrieval randomisation and perturbation all use this, with other settings by
         `dataclasses.replace`. Without ``retrieval`` all usable windows have the same support.
         """
-        support = np.where(windows.nonfinite, np.nan, 0.0) if retrieval is None else retrieval.support
+        support = np.where(windows.unusable, np.nan, 0.0) if retrieval is None else retrieval.support
         return aggregate(
             posteriors,
             support,

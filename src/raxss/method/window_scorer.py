@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from raxss._core.memory import refuse_too_large
 from raxss.errors import ConfigError, did_you_mean
-from raxss.method.backbones.protocol import logits_and_features
-from raxss.method.windows import Windows
+from raxss.method.backbones.protocol import handles_missing, logits_and_features
+from raxss.method.windows import Windows, missing_samples, network_strip
 
 WINDOWS_A_PASS = 512  # on the CPU: what the network makes of them stays in the caches
 SAMPLES_A_PASS = 2**23  # of all windows of a pass on a GPU: 8192 windows of 1024
@@ -72,7 +72,8 @@ def score_windows(
 ) -> tuple[Tensor, NDArray[np.float64] | None]:
     """Run the backbone over the windows of one series, dropout off.
 
-    Windows that touch non-finite samples are scored with zeros there; they get weight 0 later.
+    Missing samples are zeros, with a mask where the network takes one; windows with more than half of them missing
+    are scored as well and get weight 0 later.
 
     Returns
     -------
@@ -196,11 +197,12 @@ class Scorer:
             return Scores(logits.to("cpu", non_blocking=True), self._event(), features)
 
     def _upload(self, strip: NDArray[np.floating]) -> Tensor:
-        """All samples as float32 on the device, 0 where they are not finite."""
-        samples = torch.from_numpy(np.array(strip, dtype=np.float32))
+        """All samples as float32 on the device, 0 where missing; with a mask where the network takes one."""
+        with_mask = handles_missing(self._backbone) and bool(missing_samples(strip).any())
+        samples = torch.from_numpy(network_strip(strip, with_mask=with_mask))
         if self._device.type == "cuda":  # only from pinned memory does a copy not wait for the work before it
             samples = samples.pin_memory().to(self._device, non_blocking=True)
-        return samples.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+        return samples
 
     def _event(self) -> torch.cuda.Event | None:
         if self._device.type != "cuda":

@@ -33,10 +33,47 @@ def window_starts(n_samples: int, *, window_length: int, stride: int) -> NDArray
     return np.arange(0, max(n_samples - window_length, 0) + 1, stride, dtype=np.int64)
 
 
-def windows_with(marked: NDArray[np.bool_], window_length: int, stride: int) -> NDArray[np.bool_]:
-    """``(n_windows,)`` windows that hold at least one of the marked samples ``(n_samples,)``."""
-    n_before = np.concatenate([[0], np.cumsum(marked)])
-    return (n_before[window_length:] > n_before[: len(n_before) - window_length])[::stride]
+def missing_samples(samples: NDArray[Any]) -> NDArray[np.bool_]:
+    """``(n_variates, n_samples)`` -> ``(n_samples,)``: a sample is missing where any variate is not finite."""
+    return np.logical_not(np.isfinite(samples).all(axis=0))
+
+
+def n_missing(missing: NDArray[np.bool_], window_length: int, stride: int) -> NDArray[np.int64]:
+    """How many of the missing samples ``(n_samples,)`` each window holds, ``(n_windows,)``.
+
+    >>> n_missing(np.array([True, False, False, True, True, False]), 4, 2)
+    array([2, 2])
+    """
+    n_before = np.concatenate([[0], np.cumsum(missing, dtype=np.int64)])
+    found: NDArray[np.int64] = (n_before[window_length:] - n_before[: len(n_before) - window_length])[
+        ::stride
+    ]
+    return found
+
+
+def mostly_missing(counts: NDArray[np.int64], window_length: int) -> NDArray[np.bool_]:
+    """Windows that cannot be used: more than half of their samples are missing.
+
+    >>> mostly_missing(np.array([0, 2, 3]), 4)
+    array([False, False,  True])
+    """
+    return 2 * counts > window_length
+
+
+def network_strip(samples: NDArray[Any], *, with_mask: bool) -> NDArray[np.float32]:
+    """Scaled samples as a network gets them, float32: 0, the neutral value, in every variate where one is missing.
+
+    With a mask there is one more row, 1 where a sample is present and 0 where it is missing.
+
+    >>> network_strip(np.array([[1.0, np.nan, 3.0]]), with_mask=True)
+    array([[1., 0., 3.],
+           [1., 0., 1.]], dtype=float32)
+    """
+    missing = missing_samples(samples)
+    strip = np.array(samples, dtype=np.float32)
+    if missing.any():
+        strip[:, missing] = 0.0
+    return np.concatenate([strip, ~missing[np.newaxis]], dtype=np.float32) if with_mask else strip
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +97,23 @@ class Windows:
         return sliding_window_view(self.strip, self.length, axis=1)[:, :: self.stride].transpose(1, 0, 2)
 
     @property
-    def nonfinite(self) -> NDArray[np.bool_]:
-        """``(n_windows,)`` windows that touch a sample that is not finite."""
-        return windows_with(~np.isfinite(self.strip).all(axis=0), self.length, self.stride)
+    def missing_share(self) -> NDArray[np.float64]:
+        """``(n_windows,)`` share of each window's samples that are missing in any variate, padding left out."""
+        return self._n_missing / (self.length - self.n_padded)
+
+    @property
+    def unusable(self) -> NDArray[np.bool_]:
+        """``(n_windows,)`` windows with more than half of their samples missing: weight 0, no one's neighbour."""
+        return mostly_missing(self._n_missing, self.length - self.n_padded)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether any sample of the series is missing."""
+        return bool(missing_samples(self.strip).any())
+
+    @property
+    def _n_missing(self) -> NDArray[np.int64]:
+        return n_missing(missing_samples(self.strip), self.length, self.stride)
 
     @property
     def start_seconds(self) -> NDArray[np.float64]:

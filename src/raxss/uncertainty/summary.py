@@ -23,6 +23,7 @@ from raxss.uncertainty.bootstrap import VENN_ABERS, Interval, bootstrap_interval
 from raxss.uncertainty.calibration.maps import Calibration, VennAbersCalibration
 from raxss.uncertainty.conformal import prediction_sets
 from raxss.uncertainty.decision import DecisionThreshold
+from raxss.uncertainty.gaps import GapFinding
 from raxss.uncertainty.ood import OODDetector
 from raxss.uncertainty.validation import ValidationReport
 
@@ -64,6 +65,7 @@ class UncertaintySummary:
     decision_changed: bool = (
         False  # whether settings that scores depend on differ from those it was tuned under
     )
+    gap_finding: GapFinding | None = None  # whether the model has learned from missing samples
 
     @property
     def has_sets(self) -> bool:
@@ -114,6 +116,8 @@ class UncertaintySummary:
             with_support = prediction.retrieval is not None and not self.changed
             support = float(np.nanmean(prediction.aggregation.support)) if with_support else None
             notes += self.ood_detector.notes(prediction.series, support)
+        if self.gap_finding is not None:
+            notes += self.gap_finding.notes
         if self.series_calibration is not None and self.changed:
             notes.append(
                 "the score is calibrated by a map that was fitted under other settings of windows, retrieval or "

@@ -120,7 +120,7 @@ class MILModelAdapter(ModelAdapter):
         scaled = [self.model.scaling_.apply(item) for item in copies]
         cut = [windows_of(entry, window_length=self.window_length, stride=self.stride) for entry in scaled]
         distinct = distinct_windows(cut)
-        usable = np.stack([~windows.nonfinite for windows in cut])
+        usable = np.stack([~windows.unusable for windows in cut])
         if not usable.any(axis=1).all():
             return self.model._probabilities(copies)  # which raises
         counts = np.zeros((len(copies), len(distinct)), dtype=np.float32)
@@ -187,6 +187,6 @@ class MILModelAdapter(ModelAdapter):
 
 
 def _starts(series: Series, window_length: int, stride: int) -> NDArray[np.int64]:
-    """Of the windows that are used: those that touch no gap."""
+    """Of the windows that are used: those with half of their samples at least."""
     windows = windows_of(series, window_length=window_length, stride=stride)
-    return windows.starts[~windows.nonfinite]
+    return windows.starts[~windows.unusable]

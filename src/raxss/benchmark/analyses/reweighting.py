@@ -214,8 +214,8 @@ def _one_list(
     usable = ~np.isnan(retrieval.support)
     if not usable.any():
         raise SignalError(
-            f"none of the {len(usable)} windows of series {scores.series.name!r} can be used: each touches samples "
-            "that are not finite. Leave this series out, or fill its gaps."
+            f"none of the {len(usable)} windows of series {scores.series.name!r} can be used: more than half "
+            "of the samples of each are missing. Leave this series out, or fill its gaps."
         )
     posteriors = np.where(usable[:, None], scores.posteriors, 0.0)
     if not np.isfinite(posteriors).all():

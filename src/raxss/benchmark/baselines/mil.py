@@ -139,7 +139,7 @@ class MILClassifier(NetworkBaseline):
 
     @available_if(lambda self: self.pooling == "conjunctive")  # type: ignore[untyped-decorator]
     def window_probabilities(self, X: Any) -> Iterator[NDArray[np.float64]]:
-        """Posteriors of each window, ``(n_windows_i, C)`` of one series after the other, without windows in gaps.
+        """Posteriors of each window, ``(n_windows_i, C)`` of one series after the other, without unusable windows.
 
         With conjunctive pooling only: the posteriors of a_k logits_k, whose mean decides.
         """
@@ -158,8 +158,8 @@ class MILClassifier(NetworkBaseline):
             pool = self._pool([item], np.zeros(1, dtype=np.int64), device)
             if len(pool) == 0:
                 raise SignalError(
-                    f"no window of series {item.name!r} can be used: each touches samples that are not finite. "
-                    "Leave this series out, or fill its gaps."
+                    f"no window of series {item.name!r} can be used: more than half of the samples of each are "
+                    "missing. Leave this series out, or fill its gaps."
                 )
             yield pool
 
@@ -200,7 +200,7 @@ class MILClassifier(NetworkBaseline):
             return logits
 
     def _pool(self, series: list[Series], targets: NDArray[np.int64], device: torch.device) -> WindowPool:
-        """Scaled series, ready for Alg. 1; windows that touch a gap are left out."""
+        """Scaled series, ready for Alg. 1; windows with more than half of it missing are left out."""
         scaled = [self.scaling_.apply(item) for item in series]
         return WindowPool.of_equals(
             scaled, targets, window_length=self.window_length_, stride=self.stride, device=device

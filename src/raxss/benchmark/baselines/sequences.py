@@ -166,7 +166,7 @@ def padded_batch(pool: WindowPool, batch: Indices) -> tuple[Tensor, Tensor, Tens
     time = torch.arange(int(pool.n_samples[batch].max()), device=place)
     places = (pool.starts[indices][:, None] + time).clamp_max(pool.strip.shape[1] - 1)  # (batch, longest)
     real = time < n_samples[:, None]
-    windows = (pool.strip[:, places] * real).transpose(0, 1)
+    windows = (pool.strip[: pool.n_variates, places] * real).transpose(0, 1)
     return windows.to(pool.device), n_samples.to(pool.device), pool.targets[indices.to(pool.device)]
 
 

@@ -18,7 +18,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict
+
+REMOVE
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, count
@@ -353,7 +354,7 @@ def _assemble(
             "format": FORMAT,
             "source": plan.source,
             "preparation": str(preparation),
-            "settings": {**asdict(preparation), **plan.settings},
+            "settings": {**preparation.settings, **plan.settings},
             "group_by": plan.group_by,
             "n_recordings": len(full),
             "n_series": len(rows),

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.data.prepare.streaming import Pooling, Resampling, Stream, Unchanged
+from raxss.data.prepare.streaming import Pooling, Resampling, Stream, Unchanged, gaps_as_nan
 from raxss.data.series import Series
 from raxss.errors import (
     ConfigError,
@@ -47,6 +47,8 @@ class Preparation:
 
     Attributes
     ----------
+    gap
+        Samples of this value are missing, that is NaN from here on; NaN: those that are NaN already.
     pooling
         Kernel and stride of an average over the raw signal (the paper: 24 and 12). A last kernel that is not full
         is dropped. The time of a pooled sample is the centre of its kernel.
@@ -64,8 +66,8 @@ class Preparation:
     >>> preparation = Preparation(pooling=(24, 12), scaling="series")
     >>> str(preparation)
     'pool 24/12, z-score'
-    >>> Preparation.parse("resample 250 Hz")
-    Preparation(pooling=None, rate=250.0, scaling='none')
+    >>> Preparation.parse("gap -999, resample 250 Hz")
+    Preparation(pooling=None, rate=250.0, scaling='none', gap=-999.0)
     >>> preparation.apply(Series(np.arange(1200.0), rate=1000.0, name="ramp"))
     Series('ramp', 1 variate, 99 samples at 83.3333 Hz = 1.188 s)
     """
@@ -73,8 +75,11 @@ class Preparation:
     pooling: tuple[int, int] | None = None
     rate: float | None = None
     scaling: Literal["none", "series"] = "none"
+    gap: float | None = None
 
     def __post_init__(self) -> None:
+        if self.gap is not None:
+            object.__setattr__(self, "gap", gap_value(self.gap))
         if self.pooling is not None and self.rate is not None:
             raise ConfigError(
                 f"pooling {self.pooling[0]}/{self.pooling[1]} and resampling to {self.rate:g} Hz were both asked "
@@ -97,6 +102,8 @@ class Preparation:
 
     def __str__(self) -> str:
         words = []
+        if self.gap is not None:
+            words.append(f"gap {repr(self.gap).removesuffix('.0')}")
         if self.pooling is not None:
             words.append(f"pool {self.pooling[0]}/{self.pooling[1]}")
         if self.rate is not None:
@@ -105,16 +112,27 @@ class Preparation:
             words.append("z-score")
         return ", ".join(words)
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The fields as JSON has them; a gap as text, which may be NaN, and only where there is one."""
+        found: dict[str, Any] = {"pooling": self.pooling, "rate": self.rate, "scaling": self.scaling}
+        return found if self.gap is None else found | {"gap": repr(self.gap)}
+
     @classmethod
     def parse(cls, text: str) -> Preparation:
         """The preparation that ``str`` has put into these words."""
-        found = re.fullmatch(r"(?:pool (\d+)/(\d+)|resample (\S+) Hz)?(, )?(z-score)?", text)
+        step = r"gap ([^\s,]+)|pool (\d+)/(\d+)|resample (\S+) Hz|(z-score)"
+        found = [re.fullmatch(step, word) for word in text.split(", ")] if text else []
         try:
-            if found is None:
+            if not all(found):
                 raise ValueError
-            kernel, stride, rate, _, scaled = found.groups()
+            parts = [match.groups() for match in found if match is not None]
+            gap, kernel, stride, rate, scaled = (
+                next((part[place] for part in parts if part[place]), None) for place in range(5)
+            )
             preparation = cls(
-                pooling=(int(kernel), int(stride)) if kernel else None,
+                gap=float(gap) if gap else None,
+                pooling=(int(kernel), int(stride)) if kernel and stride else None,
                 rate=float(rate) if rate else None,
                 scaling="series" if scaled else "none",
             )
@@ -123,7 +141,8 @@ class Preparation:
         if preparation is None or str(preparation) != text:
             raise ConfigError(
                 f"{text!r} is no preparation; such are 'pool 24/12', 'resample 250 Hz', 'z-score', the first two "
-                "also with ', z-score' after them, and '' for none."
+                "also with ', z-score' after them, all with 'gap -999, ' or another number before them, and '' for "
+                "none."
             )
         return preparation
 
@@ -140,6 +159,7 @@ class Preparation:
         elif self.rate is not None and self.rate != rate:
             stream = Resampling(rate, self.rate, n_samples)
         stream.centred = self.scaling == "series"
+        stream.gap = self.gap
         return stream
 
     def timing(self, rate: float, start_seconds: float) -> tuple[float, float]:
@@ -182,6 +202,24 @@ class Preparation:
             gaps_marked=series.gaps_marked or not bool(np.isfinite(samples).all()),
             preparation=str(self),
         )
+
+
+def gap_value(value: Any) -> float:
+    """The value of missing samples, a number or NaN.
+
+    >>> gap_value("-999"), gap_value("nan")
+    (-999.0, nan)
+    """
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        found = math.inf
+    if math.isinf(found) or isinstance(value, bool):
+        raise ConfigError(
+            f"the value of missing samples is {value!r}; needed is a number, such as -999, or nan. Infinities stay "
+            "errors."
+        )
+    return found
 
 
 def is_rate_known(rate: float, preparation: str = "") -> bool:
@@ -302,6 +340,26 @@ def _nonzero(deviation: NDArray[np.float64], mean: NDArray[np.float64]) -> NDArr
     return np.where(deviation > CONSTANT_SHARE * np.abs(mean), deviation, 1.0)
 
 
+def with_marked_gaps(series: Series) -> Series:
+    """The series with its NaN marked as missing; one with infinities is left as it is, to be refused.
+
+    >>> with_marked_gaps(Series([1.0, np.nan])).gaps_marked, with_marked_gaps(Series([np.inf, np.nan])).gaps_marked
+    (True, False)
+    """
+    if series.gaps_marked or np.isinf(series.samples).any() or not np.isnan(series.samples).any():
+        return series
+    return replace(series, gaps_marked=True)
+
+
+def with_gap_value(series: Series, value: float) -> Series:
+    """A raw series whose samples of this value are missing; NaN: those that are NaN already.
+
+    >>> with_gap_value(Series([1.0, -999.0]), -999.0).samples
+    array([[ 1., nan]])
+    """
+    return with_marked_gaps(series.with_samples(gaps_as_nan(series.samples, value)))
+
+
 def check_series(series: Sequence[Series], *, n_variates: int | None = None) -> None:
     """Raise for series that cannot be used; warn about constant ones. ``n_variates``: those of the model."""
     if len(series) == 0:
@@ -328,8 +386,8 @@ def _check_signal(series: Series) -> None:
         if not series.gaps_marked:
             raise SignalError(
                 f"series {series.name!r} has {n_bad} of {samples.size} samples that are NaN or infinity, "
-                f"the first at sample {first}; finite samples are needed. Fill or cut the gap, or mark it on "
-                "purpose with Series(..., gaps_marked=True): windows that touch it then get weight 0."
+                f"the first at sample {first}; finite samples are needed. Cut the gap, or mark it on purpose "
+                "with missing='nan' or Series(..., gaps_marked=True): the samples then count as missing."
             )
         if not finite.any():
             raise SignalError(
@@ -348,9 +406,11 @@ def _check_signal(series: Series) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class PreparationConfig:
-    """Scaling of the samples before windows are cut."""
+    """Scaling of the samples before windows are cut, and what NaN means."""
 
     scaling: Literal["train", "series", "none"] = "train"  # one mean and deviation a variate; z-score; as is
+    missing: Literal["refuse", "nan"] = "refuse"  # "nan": NaN is a missing sample
 
     def __post_init__(self) -> None:
         one_of("preparation.scaling", self.scaling, ("train", "series", "none"))
+        one_of("preparation.missing", self.missing, ("refuse", "nan"))

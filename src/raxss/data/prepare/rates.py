@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raxss.data.prepare.preprocessing import SAME_RATE, Preparation, is_rate_known, resampled
+from raxss.data.prepare.preprocessing import SAME_RATE, Preparation, is_rate_known, resampled, with_gap_value
 from raxss.data.series import Series
 from raxss.errors import RateMismatchError, join_names
 
@@ -15,14 +15,20 @@ OTHER_RATE = 0.1  # of a rate: series further off are refused
 
 @dataclass(frozen=True)
 class ModelPreparation:
-    """What makes a raw series like the training series, which have ``rates``; ``resample``: to their rate first."""
+    """What makes a raw series like the training series, which have ``rates``; ``resample``: to their rate first.
+
+    ``gap``: a value of missing samples besides that of the training series.
+    """
 
     preparation: Preparation
     rates: tuple[float, ...]
     resample: bool = False
+    gap: float | None = None
 
     def apply(self, series: Series) -> Series:
         """The prepared series."""
+        if self.gap is not None and not series.preparation:
+            series = with_gap_value(series, self.gap)
         if self.resample and not series.preparation and is_rate_known(series.rate):
             words = str(self.preparation)
             raw = [rate * _stride(words) for rate in self.rates if is_rate_known(rate, words)]

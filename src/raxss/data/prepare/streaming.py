@@ -31,6 +31,12 @@ REACH = 26  # samples of the slower side that the filter looks to each side (Kai
 MOST_TAPS = 20_000_000  # of a filter; reached by ratios of rates that are a mistake
 
 
+def gaps_as_nan(samples: Block, value: float) -> NDArray[np.float64]:
+    """Samples with NaN in place of a value that means missing, or of the float32 next to it, as files have it."""
+    numbers = np.asarray(samples, dtype=np.float64)
+    return np.where((numbers == value) | (numbers == np.float32(value)), np.nan, numbers)
+
+
 class Stream(ABC):
     """A signal of ``n_samples`` on its way through, block by block; ``n_out`` samples come out.
 
@@ -41,12 +47,15 @@ class Stream(ABC):
     def __init__(self, n_samples: int, n_out: int) -> None:
         self.n_samples, self.n_out = n_samples, n_out
         self.centred = False
+        self.gap: float | None = None  # samples of this value are missing
         self._n_channels = 0
         self._offset: NDArray[np.float64] | None = None
 
     def push(self, block: Block) -> Output:
         """Take the next samples in, give those out that are ready."""
         samples = np.asarray(block, dtype=np.float64)
+        if self.gap is not None:
+            samples = gaps_as_nan(samples, self.gap)
         self._n_channels = len(samples)
         return _stored(self._push(self._less_offset(samples) if self.centred else samples))
 

@@ -111,7 +111,7 @@ def held_features(
     names: list[str] = []
     for item, layers, group in zip(series, adapter.layers(series), groups, strict=True):
         windows = windows_of(item, window_length=adapter.window_length, stride=adapter.stride)
-        usable = np.flatnonzero(~windows.nonfinite)
+        usable = np.flatnonzero(windows.missing_share == 0)  # properties are of whole windows
         some = np.sort(generator.permutation(usable)[:n_each])
         own = properties(np.asarray(windows.samples[some], dtype=np.float64), item.rate)
         names = names or list(own)

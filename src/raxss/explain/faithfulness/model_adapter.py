@@ -29,8 +29,9 @@ from raxss.explain.faithfulness.perturbation import BASELINES
 from raxss.explain.faithfulness.perturbed_series import one_by_one, probabilities_of_copies
 from raxss.explain.faithfulness.timeline import spread
 from raxss.method.aggregation import posteriors_of
+from raxss.method.backbones.protocol import handles_missing
 from raxss.method.inference import Predictor
-from raxss.method.windows import windows_of
+from raxss.method.windows import missing_samples, network_strip, windows_of
 
 Floats = NDArray[np.float64]
 logger = logging.getLogger("raxss")
@@ -160,15 +161,13 @@ class ModelAdapter(ABC):
         """
         length, stride, device, network = attribution.window_length, self.stride, self.device, self.network
         start_of_path = scaled.with_samples(BASELINES[baseline](scaled.samples, seed))
+        own = windows_of(scaled, window_length=length, stride=stride)
+        masked = own.has_gaps and handles_missing(network)  # the mask is the same along the path
+        strips = [network_strip(own.strip, with_mask=masked)]
+        path = windows_of(start_of_path, window_length=length, stride=stride).strip
+        strips.append(network_strip(np.where(missing_samples(own.strip), np.nan, path), with_mask=masked))
         both = [
-            torch.from_numpy(
-                np.nan_to_num(np.array(windows_of(item, window_length=length, stride=stride).strip))
-            )
-            .float()
-            .to(device)
-            .unfold(1, length, stride)
-            .transpose(0, 1)
-            for item in (scaled, start_of_path)
+            torch.from_numpy(strip).to(device).unfold(1, length, stride).transpose(0, 1) for strip in strips
         ]
         weights = torch.from_numpy(attribution.weights).float().to(device)
         on_samples = np.zeros(max(scaled.n_samples, length))
@@ -206,7 +205,8 @@ class ModelAdapter(ABC):
         Of outputs with a time axis, mean and deviation over it; layers without parameters are left out.
         """
         windows = windows_of(scaled, window_length=self.window_length, stride=self.stride)
-        strip = torch.from_numpy(np.nan_to_num(np.array(windows.strip, dtype=np.float32))).to(self.device)
+        masked = windows.has_gaps and handles_missing(network)
+        strip = torch.from_numpy(network_strip(windows.strip, with_mask=masked)).to(self.device)
         cut = strip.unfold(1, self.window_length, self.stride).transpose(0, 1)
         outputs: dict[str, list[Floats]] = {}
 

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from raxss.data.series import Series
-from raxss.method.backbones.protocol import logits_and_features
+from raxss.method.backbones.protocol import handles_missing, logits_and_features
 from raxss.method.inference import Predictor
 from raxss.method.retrieval.search import Retrieval
 from raxss.method.window_scorer import WINDOWS_A_PASS, exact_arithmetic
-from raxss.method.windows import Windows, window_starts, windows_of
+from raxss.method.windows import Windows, network_strip, window_starts, windows_of
 
 Floats = NDArray[np.float64]
 FEATURE_BYTES = 2**29  # of the windows of copies that are looked at together
@@ -69,15 +69,16 @@ def portions(
             yield places[first : first + step]
 
 
-def distinct_windows(of_copies: Sequence[Windows]) -> Distinct:
+def distinct_windows(of_copies: Sequence[Windows], *, with_mask: bool = False) -> Distinct:
     """Find the windows that differ, of copies with the same number of samples.
 
     Only windows with the same start are compared, by sums of their samples' bits times random numbers, which are
-    differences of running sums: no window is looked at.
+    differences of running sums: no window is looked at. ``with_mask``: for a network that takes a mask of missing
+    samples, which is there where any copy has gaps.
     """
     item = of_copies[0]
-    strips = np.stack([np.asarray(windows.strip, dtype=np.float32) for windows in of_copies])
-    strips = np.nan_to_num(strips, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+    with_mask = with_mask and any(windows.has_gaps for windows in of_copies)
+    strips = np.stack([network_strip(windows.strip, with_mask=with_mask) for windows in of_copies])
     n_copies, n_windows = len(of_copies), len(item)
     keys = [np.broadcast_to(np.arange(n_windows, dtype=np.uint64), (n_copies, n_windows))]
     generator = np.random.default_rng(0)
@@ -145,7 +146,7 @@ def _at_once(predictor: Predictor, copies: list[Series]) -> Floats:
     cut = [
         windows_of(item, window_length=predictor.window_length, stride=predictor.stride) for item in scaled
     ]
-    distinct = distinct_windows(cut)
+    distinct = distinct_windows(cut, with_mask=handles_missing(predictor.backbone))
     logits, features = _scored(predictor, distinct)
     gate = predictor.standardise(features)
     _, posteriors = predictor.window_posteriors(logits)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from raxss.method.backbones.protocol import FeatureNetwork, register_backbone
+from raxss.method.backbones.protocol import FeatureNetwork, register_backbone, split_mask
 from raxss.method.backbones.revin import RevIN
 from raxss.method.backbones.sizes import check_at_least_1, check_at_most
 
@@ -49,6 +49,7 @@ class ConvNet(FeatureNetwork):
 
     fewest_places = SHORTEST_MAP  # in time, that strides leave
     capturable = True  # no step waits for the device, so it can be replayed as a CUDA graph
+    handles_missing = True  # mean and maximum are over the places that are present
 
     def __init__(
         self,
@@ -64,7 +65,8 @@ class ConvNet(FeatureNetwork):
         check_at_least_1(width=width)
         check_at_most(width=width)
         self.keeps_places = window_length <= ROW_LENGTH
-        self.revin = RevIN(n_variates) if revin else nn.Identity()
+        self.n_variates = n_variates
+        self.revin = RevIN(n_variates) if revin else None
         self.layers, channels, length = convolutions(
             n_variates, window_length, width, fewest_places=self.fewest_places
         )
@@ -73,7 +75,10 @@ class ConvNet(FeatureNetwork):
 
     def features(self, windows: Tensor) -> Tensor:
         """``(batch, n_variates, length)`` -> ``(batch, 16 * width)``, or all places of a short window."""
-        return over_time(self.layers(self.revin(windows)), keeps_places=self.keeps_places)
+        windows, present = split_mask(windows, self.n_variates)
+        if self.revin is not None:
+            windows = self.revin(windows, present)
+        return over_time(self.layers(windows), keeps_places=self.keeps_places, present=present)
 
 
 @register_backbone("convnet-fine")
@@ -111,11 +116,29 @@ def convolutions(
     return nn.Sequential(*layers), n_channels, length
 
 
-def over_time(maps: Tensor, *, keeps_places: bool) -> Tensor:
-    """Mean and maximum over time, ``(batch, channels, length)`` -> ``(batch, 2 * channels)``; or every place."""
+def over_time(maps: Tensor, *, keeps_places: bool, present: Tensor | None = None) -> Tensor:
+    """Mean and maximum over time, ``(batch, channels, length)`` -> ``(batch, 2 * channels)``; or every place.
+
+    With the mask of the samples ``(batch, 1, n_samples)``, over the places that are present (`places_present`).
+    """
+    if present is not None:
+        present = places_present(present, maps.shape[-1]).to(maps.dtype)
+        maps = maps * present
     if keeps_places:
         return maps.flatten(1)
-    return torch.cat([maps.mean(dim=-1), maps.amax(dim=-1)], dim=1)
+    if present is None:
+        return torch.cat([maps.mean(dim=-1), maps.amax(dim=-1)], dim=1)
+    mean = maps.sum(dim=-1) / present.sum(dim=-1).clamp_min(1.0)
+    return torch.cat([mean, maps.amax(dim=-1)], dim=1)  # after a ReLU a place of 0 is never above another
+
+
+def places_present(present: Tensor, n_places: int) -> Tensor:
+    """Places of a map, 1 where at least half of their samples are present, 0 elsewhere: ``(batch, 1, n_places)``.
+
+    >>> places_present(torch.tensor([[[1.0, 1.0, 1.0, 0.0, 0.0, 0.0]]]), 3)
+    tensor([[[1., 1., 0.]]])
+    """
+    return (functional.adaptive_avg_pool1d(present.float(), n_places) >= 0.5).to(present.dtype)
 
 
 class SteadyBatchNorm(nn.BatchNorm1d):

@@ -22,6 +22,7 @@ from raxss.errors import BackboneError, ConfigError
 from raxss.method.backbones.protocol import (
     build_backbone,
     features_of,
+    handles_missing,
     has_head,
     n_features,
     n_parameters,
@@ -96,6 +97,7 @@ class Ensemble(nn.Module):
                     f"may have, {MOST_PARAMETERS:,} in all. Choose fewer members, or smaller ones."
                 )
         self.widths = [n_features(member, n_variates, window_length) for member in self.members]
+        self.handles_missing = all(map(handles_missing, self.members))  # they are of one kind
         self.capturable = all(getattr(member, "capturable", False) for member in self.members)
 
     def forward(self, windows: Tensor) -> Tensor:

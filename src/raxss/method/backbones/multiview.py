@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from raxss._core.settings import at_least
 from raxss.errors import ConfigError, one_of
 from raxss.method.backbones.convnet import ROW_LENGTH, SteadyBatchNorm, convolutions, over_time
-from raxss.method.backbones.ppv import N_KERNELS, fitted_cuts, shares, spread_dilations
-from raxss.method.backbones.protocol import FeatureNetwork, register_backbone
+from raxss.method.backbones.ppv import N_KERNELS, fitted_cuts, of_places_present, shares, spread_dilations
+from raxss.method.backbones.protocol import FeatureNetwork, register_backbone, split_mask
 from raxss.method.backbones.revin import RevIN
 from raxss.method.backbones.sizes import check_allocation, check_at_least_1, check_at_most
 
@@ -71,6 +71,7 @@ class MultiView(FeatureNetwork):
     """
 
     capturable = True  # no step waits for the device, so it can be replayed as a CUDA graph
+    handles_missing = True  # every view looks at the samples that are present
 
     def __init__(
         self,
@@ -93,8 +94,8 @@ class MultiView(FeatureNetwork):
         check_at_least_1(**sizes)
         at_least("derivatives", derivatives, 0)
         wanted = [one_of("views", view, VIEWS) for view in ([views] if isinstance(views, str) else views)]
-        self.derivatives = derivatives
-        self.revin = RevIN(n_variates, affine=False) if revin else nn.Identity()  # thresholds are fixed
+        self.derivatives, self.n_variates = derivatives, n_variates
+        self.revin = RevIN(n_variates, affine=False) if revin else None  # thresholds are fixed
         n_channels = n_variates * (1 + derivatives)
         made: dict[str, nn.Module] = {}
         if "shapes" in wanted:
@@ -115,30 +116,63 @@ class MultiView(FeatureNetwork):
 
     def features(self, windows: Tensor) -> Tensor:
         """``(batch, n_variates, length)`` -> ``(batch, d)``."""
-        windows = self.revin(windows)
-        channels = with_derivatives(windows, self.derivatives)
-        found = [view(windows if name == "rhythms" else channels) for name, view in self.views.items()]
+        windows, channels, present, known = self._channels(windows)
+        found = [
+            view(windows, present) if name == "rhythms" else view(channels, known)
+            for name, view in self.views.items()
+        ]
         return torch.cat([item.to(windows.dtype) for item in found], dim=1)
+
+    def _channels(self, windows: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """The windows, those with derivatives, and the masks of both."""
+        windows, present = split_mask(windows, self.n_variates)
+        if self.revin is not None:
+            windows = self.revin(windows, present)
+        known = None if present is None else known_derivatives(present, self.derivatives)
+        return windows, with_derivatives(windows, self.derivatives, present), present, known
 
     def look_at(self, windows: Tensor) -> None:
         """Take the thresholds of fixed kernels from these training windows, ``(batch, n_variates, length)``."""
         if _PPV in self.views:
-            windows = self.revin(windows)
-            self.views[_PPV].look_at(with_derivatives(windows, self.derivatives))  # type: ignore[operator]
+            _, channels, _, known = self._channels(windows)
+            self.views[_PPV].look_at(channels, known)  # type: ignore[operator]
 
 
-def with_derivatives(windows: Tensor, n_orders: int) -> Tensor:
+def with_derivatives(windows: Tensor, n_orders: int, present: Tensor | None = None) -> Tensor:
     """The window and each derivative at unit deviation: ``(batch, n_variates * (1 + n_orders), length)``.
 
-    In a derivative, the fast part of a signal that falls off as 1/f can be seen.
+    In a derivative, the fast part of a signal that falls off as 1/f can be seen. With the mask of the samples,
+    ``(batch, 1, length)``, a derivative is 0 where a sample that it is made of is missing.
     """
-    found, last = [windows], windows
-    for _ in range(n_orders):
+    found, last, known = [windows], windows, present
+    for order in range(n_orders):
         steps = last[..., 1:] - last[..., :-1]
         last = torch.cat([torch.zeros_like(last[..., :1]), steps], dim=-1)
-        centred = last - last.mean(dim=-1, keepdim=True)
-        found.append(centred * torch.rsqrt(centred.square().mean(dim=-1, keepdim=True) + TINY))
+        if present is not None:
+            known = known_derivatives(present, order + 1)
+            last = last * known
+        centred = last - _mean_over_time(last, known)
+        centred = centred if known is None else centred * known
+        found.append(centred * torch.rsqrt(_mean_over_time(centred.square(), known) + TINY))
     return torch.cat(found, dim=1)
+
+
+def known_derivatives(present: Tensor, n_orders: int) -> Tensor:
+    """The mask ``(batch, 1, length)`` of samples whose derivatives up to this order are known.
+
+    >>> known_derivatives(torch.tensor([[[1.0, 1.0, 0.0, 1.0, 1.0]]]), 1)
+    tensor([[[1., 1., 0., 0., 1.]]])
+    """
+    for _ in range(n_orders):
+        present = torch.cat([present[..., :1], present[..., 1:] * present[..., :-1]], dim=-1)
+    return present
+
+
+def _mean_over_time(values: Tensor, present: Tensor | None) -> Tensor:
+    """Mean over the last axis, which is kept; of values that are 0 where missing, over those present."""
+    if present is None:
+        return values.mean(dim=-1, keepdim=True)
+    return values.sum(dim=-1, keepdim=True) / present.sum(dim=-1, keepdim=True).clamp_min(1.0)
 
 
 class Shapes(nn.Module):
@@ -150,10 +184,10 @@ class Shapes(nn.Module):
         self.layers, n_maps, n_places = convolutions(n_channels, length, width)
         self.d = n_maps * (n_places if self.keeps_places else 2)
 
-    def forward(self, channels: Tensor) -> Tensor:
+    def forward(self, channels: Tensor, present: Tensor | None = None) -> Tensor:
         """``(batch, n_channels, length)`` -> ``(batch, d)``."""
         maps = self.layers(channels).to(channels.dtype)  # sums over time need more than bfloat16's 8 bits
-        return over_time(maps, keeps_places=self.keeps_places)
+        return over_time(maps, keeps_places=self.keeps_places, present=present)
 
 
 class Rhythms(nn.Module):
@@ -187,19 +221,44 @@ class Rhythms(nn.Module):
         """``(batch, n_variates, length)`` -> ``(batch, n_variates * n_bands, n_frames)``."""
         frames = windows.unfold(-1, self.frame, self.hop)  # (batch, n_variates, n_frames, frame)
         frames = frames - frames.mean(dim=-1, keepdim=True)
-        power = (frames @ self.waves).unflatten(-1, (2, -1)).square().sum(dim=-2) @ self.bands
+        power = self._power(frames)
         level = power.mean(dim=(-1, -2), keepdim=True)
         return torch.log(power / (level + TINY) + 1e-6).transpose(2, 3).flatten(1, 2)
 
-    def forward(self, windows: Tensor) -> Tensor:
+    def present_log_power(self, windows: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+        """`log_power` of what is present, 0 in frames with less than half, and the mask of frames.
+
+        Power is that of the samples present by their share, as if the others were like them.
+        """
+        masks = present.unfold(-1, self.frame, self.hop)  # (batch, 1, n_frames, frame)
+        share = masks.mean(dim=-1, keepdim=True)
+        known = (share >= 0.5).to(windows.dtype)
+        frames = windows.unfold(-1, self.frame, self.hop) * masks
+        frames = (frames - _mean_over_time(frames, masks)) * masks
+        power = self._power(frames) / share.clamp_min(0.5)
+        level = (power * known).sum(dim=(-1, -2), keepdim=True)
+        level = level / (known.sum(dim=(-1, -2), keepdim=True) * power.shape[-1]).clamp_min(1.0)
+        power = torch.log(power / (level + TINY) + 1e-6) * known
+        return power.transpose(2, 3).flatten(1, 2), known[..., 0]
+
+    def _power(self, frames: Tensor) -> Tensor:
+        return (frames @ self.waves).unflatten(-1, (2, -1)).square().sum(dim=-2) @ self.bands
+
+    def forward(self, windows: Tensor, present: Tensor | None = None) -> Tensor:
         """``(batch, n_variates, length)`` -> ``(batch, d)``."""
+        known = None
         with torch.autocast(windows.device.type, enabled=False):
-            power = self.log_power(windows)
+            if present is None:
+                power = self.log_power(windows)
+            else:
+                power, known = self.present_log_power(windows, present)
         maps = self.layers(power).to(windows.dtype)
-        mean = maps.mean(dim=-1)
-        variance = (maps - mean[..., None]).square().mean(dim=-1)
+        maps = maps if known is None else maps * known
+        mean = _mean_over_time(maps, known)
+        centred = (maps - mean).square()
+        variance = _mean_over_time(centred if known is None else centred * known, known)[..., 0]
         deviation = torch.sqrt(variance + 1e-5)  # a root of 0 has no slope
-        return torch.cat([mean, maps.amax(dim=-1), deviation], dim=1)
+        return torch.cat([mean[..., 0], maps.amax(dim=-1), deviation], dim=1)
 
 
 class Textures(nn.Module):
@@ -225,6 +284,7 @@ class Textures(nn.Module):
         rows = [row + n_rows * k * self.mixes for k in range(len(dilations)) for row in range(n_rows)]
         steps = [dilation for dilation in dilations for _ in range(n_rows)]
         check_allocation(len(rows) * n_channels if self.mixes else 0)  # of the mixture
+        self.distances = steps  # the same on the host
         self.register_buffer("rows", torch.tensor(rows, dtype=torch.int32), persistent=False)
         self.register_buffer("dilations", torch.tensor(steps, dtype=torch.int32), persistent=False)
         self.register_buffer("mixture", some_of(n_channels, len(rows) if self.mixes else 0))
@@ -235,23 +295,38 @@ class Textures(nn.Module):
         self.map = nn.Linear(self.cuts.numel(), d)
         self.d = d
 
-    def look_at(self, channels: Tensor) -> None:
+    def look_at(self, channels: Tensor, present: Tensor | None = None) -> None:
         """Thresholds from these windows ``(batch, n_channels, length)``, and mean and deviation of their shares."""
         with torch.no_grad():
-            x = self.mixed(channels)
+            x = self.mixed(channels, present)
             self.cuts.copy_(fitted_cuts(x[:WINDOWS_FOR_CUTS], self.rows, self.dilations, self.cuts.shape[2]))
-            found = shares(x, self.rows, self.dilations, self.cuts).flatten(1)
-            self.mean.copy_(found.mean(dim=0))
-            self.deviation.copy_(found.std(dim=0, correction=0) + 0.01)
+            found = shares(x, self.rows, self.dilations, self.cuts)
+            if present is None:
+                found = found.flatten(1)
+                self.mean.copy_(found.mean(dim=0))
+                self.deviation.copy_(found.std(dim=0, correction=0) + 0.01)
+                return
+            found = of_places_present(
+                found, present, self.distances, otherwise=torch.tensor(torch.nan)
+            ).flatten(1)
+            mean = found.nanmean(dim=0)
+            deviation = (found - mean).square().nanmean(dim=0).sqrt() + 0.01
+            self.mean.copy_(mean.nan_to_num(0.5))  # where no place of any window is whole
+            self.deviation.copy_(deviation.nan_to_num(0.5))
 
-    def mixed(self, channels: Tensor) -> Tensor:
-        """The rows that kernels look at."""
-        return torch.einsum("rc,bct->brt", self.mixture, channels) if self.mixes else channels
+    def mixed(self, channels: Tensor, present: Tensor | None = None) -> Tensor:
+        """The rows that kernels look at; NaN, which is above no threshold, where a sample is missing."""
+        rows = torch.einsum("rc,bct->brt", self.mixture, channels) if self.mixes else channels
+        return rows if present is None else rows.masked_fill(present == 0, torch.nan)
 
-    def forward(self, channels: Tensor) -> Tensor:
+    def forward(self, channels: Tensor, present: Tensor | None = None) -> Tensor:
         """``(batch, n_channels, length)`` -> ``(batch, d)``."""
         with torch.no_grad(), torch.autocast(channels.device.type, enabled=False):
-            found = shares(self.mixed(channels), self.rows, self.dilations, self.cuts).flatten(1)
+            found = shares(self.mixed(channels, present), self.rows, self.dilations, self.cuts)
+            if present is not None:
+                mean = self.mean.view_as(self.cuts)
+                found = of_places_present(found, present, self.distances, otherwise=mean)
+            found = found.flatten(1)
             found = found.to(self.mean.dtype).sub_(self.mean).div_(self.deviation)  # they are many: no copies
         mapped: Tensor = self.map(self.dropout(found))
         return mapped

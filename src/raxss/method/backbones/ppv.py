@@ -90,6 +90,27 @@ def plain_shares(x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Te
     return torch.cat(by_window, dim=-1).movedim(-1, 0)
 
 
+def of_places_present(found: Tensor, present: Tensor, dilations: list[int], *, otherwise: Tensor) -> Tensor:
+    """Shares of the places whose nine taps are all present, from `shares` of rows with NaN where missing.
+
+    Parameters
+    ----------
+    found
+        ``(batch, n_groups, 84, n_cuts)``: a place with a missing tap is above no threshold there, and counts.
+    present
+        ``(batch, 1, length)`` of 1 and 0.
+    dilations
+        Of each group.
+    otherwise
+        In place of shares where no place is whole; broadcast to ``(n_groups, 84, n_cuts)``.
+    """
+    length, lines = present.shape[2], 1 - present[:, 0].float()
+    whole = {step: (taps(lines, step).sum(dim=0) == 0).sum(dim=1) for step in set(dilations)}  # (batch,)
+    n_whole = torch.stack([whole[step] for step in dilations], dim=1)[:, :, None, None]
+    known = found * (length / n_whole.clamp_min(1))
+    return torch.where(n_whole > 0, known, otherwise.to(known))
+
+
 def taps(lines: Tensor, dilation: int) -> Tensor:
     """Samples under the nine taps of a kernel at each place, ``(n, length)`` -> ``(9, n, length)``."""
     reach, length = N_TAPS // 2 * dilation, lines.shape[1]
@@ -124,8 +145,11 @@ def fitted_cuts(x: Tensor, rows: Tensor, dilations: Tensor, n_cuts: int) -> Tens
     found = []
     for row, dilation, rank in zip(rows.tolist(), dilations.tolist(), ranks, strict=True):
         outputs = responses(taps(x[:, row].float(), dilation).flatten(1)[:, ::every])  # (84, some places)
-        places = (rank * (outputs.shape[1] - 1)).round().long()
-        found.append(outputs.sort(dim=1).values.gather(1, places))
+        n_known = (outputs.shape[1] - outputs[0].isnan().sum()).clamp_min(
+            1
+        )  # missing samples are sorted last
+        places = (rank * (n_known - 1)).round().long()
+        found.append(outputs.sort(dim=1).values.gather(1, places).nan_to_num(0.0))
     return torch.stack(found)
 
 

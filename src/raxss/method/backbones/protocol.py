@@ -385,8 +385,11 @@ class BackboneConfig:
 
     backbone: Any = "convnet-fine"  # a name, or a callable (n_variates, window_length, n_outputs) -> module
     backbone_options: Mapping[str, Any] = field(default_factory=dict)
+    share_missing: bool = False  # the share of missing samples of a window is one more input
 
     def __post_init__(self) -> None:
+        if not isinstance(self.share_missing, bool):
+            raise ConfigError(f"backbone.share_missing must be true or false, got {self.share_missing!r}.")
         if not isinstance(self.backbone_options, Mapping):
             raise ConfigError(
                 f"backbone.backbone_options must be a mapping of names to values, got {self.backbone_options!r}."

@@ -33,8 +33,14 @@ class RevIN(nn.Module):
             self.gain = nn.Parameter(torch.ones(n_variates, 1))
             self.offset = nn.Parameter(torch.zeros(n_variates, 1))
 
-    def forward(self, windows: Tensor) -> Tensor:
-        """``(batch, n_variates, length)`` -> the same."""
-        variance, mean = torch.var_mean(windows, dim=-1, correction=0, keepdim=True)
+    def forward(self, windows: Tensor, present: Tensor | None = None) -> Tensor:
+        """``(batch, n_variates, length)`` -> the same; with a mask ``(batch, 1, length)``, over what is present."""
+        if present is None:
+            variance, mean = torch.var_mean(windows, dim=-1, correction=0, keepdim=True)
+        else:
+            n = present.sum(dim=-1, keepdim=True).clamp_min(1.0)
+            mean = (windows * present).sum(dim=-1, keepdim=True) / n
+            variance = ((windows - mean).square() * present).sum(dim=-1, keepdim=True) / n
         scaled = (windows - mean) * torch.rsqrt(variance + self.eps)
-        return scaled * self.gain + self.offset if self.affine else scaled
+        scaled = scaled * self.gain + self.offset if self.affine else scaled
+        return scaled if present is None else scaled * present

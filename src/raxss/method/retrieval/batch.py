@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from raxss._core.memory import in_batches
+from raxss.method.retrieval.shared_samples import shared_similarity
 
 ROWS_AT_ONCE = 1024  # windows that are compared with the batch in one block
 BYTES_A_PAIR = 24  # of such a block, measured: distance of starts, eligibility, similarity
@@ -31,12 +32,14 @@ def batch_support(
     n_neighbors: int,
     exclusion: int,
     n_series: int | None = None,
+    present: Tensor | None = None,  # (batch, 1, length) of 1 and 0
 ) -> Tensor:  # (batch,)
     """Mean similarity of each window to its top neighbors among the batch's windows of the same series.
 
     Twin of `retrieve` (Eq. 1) with the batch as the bank; differentiable. A window without a neighbor there
     takes the mean support of its series' other windows in the batch, 0 if there are none or if it is flat.
-    ``n_series`` is more than the largest of ``series``; without it a GPU must be waited for.
+    ``n_series`` is more than the largest of ``series``; without it a GPU must be waited for. With ``present``,
+    windows are compared over the samples that both have.
 
     Examples
     --------
@@ -47,18 +50,28 @@ def batch_support(
     ...               n_neighbors=1, exclusion=0)
     tensor([1.0000, 1.0000, 0.8944, 0.0000])
     """
-    if windows.dtype != torch.float64:
+    if present is not None:
+        windows = windows.double()  # differences of sums need it
+    elif windows.dtype != torch.float64:
         windows = windows.float()
     if measure == "pearson":
-        windows = windows - windows.mean(dim=2, keepdim=True)
-    vectors = torch.nn.functional.normalize(windows.flatten(1), dim=1)
+        windows = windows - _means(windows, present)
+    vectors = torch.nn.functional.normalize(
+        (windows if present is None else windows * present).flatten(1), dim=1
+    )
     vectors = vectors.masked_fill(flat[:, None], 0.0)
     m = min(n_neighbors, len(vectors))
     supports, counts = [], []
     n_rows = max(min(ROWS_AT_ONCE, MOST_BYTES // (BYTES_A_PAIR * max(len(vectors), 1))), 1)
     for rows in torch.arange(len(vectors), device=vectors.device).split(n_rows):
         eligible = (series[rows, None] == series) & ((starts[rows, None] - starts).abs() > exclusion)
-        similarity = (vectors[rows] @ vectors.T).masked_fill(~eligible, -torch.inf)
+        if present is None:
+            similarity = vectors[rows] @ vectors.T
+        else:
+            shape, masks = windows.shape[1:], present[:, 0].double()
+            some, every = vectors[rows].unflatten(1, shape), vectors.unflatten(1, shape)
+            similarity = shared_similarity(some, masks[rows], every, masks, centred=measure == "pearson")
+        similarity = similarity.masked_fill(~eligible, -torch.inf)
         best = similarity.topk(m, dim=1).values
         listed = torch.isfinite(best)
         counts.append(listed.sum(dim=1))
@@ -69,6 +82,13 @@ def batch_support(
     totals = nothing.index_add(0, series, support)
     known = nothing.index_add(0, series, (~lonely).to(support.dtype))
     return torch.where(lonely & ~flat, (totals / known.clamp_min(1))[series], support)
+
+
+def _means(windows: Tensor, present: Tensor | None) -> Tensor:
+    """Mean of each variate of each window, ``(batch, n_variates, 1)``, over the samples that are present."""
+    if present is None:
+        return windows.mean(dim=2, keepdim=True)
+    return (windows * present).sum(dim=2, keepdim=True) / present.sum(dim=2, keepdim=True).clamp_min(1.0)
 
 
 def feature_support(

@@ -36,6 +36,7 @@ from raxss.method.retrieval.kernels import (
 )
 from raxss.method.retrieval.search import Lists as NeighborLists
 from raxss.method.retrieval.search import Search, sliding_means
+from raxss.method.retrieval.shared_samples import join_gaps
 from raxss.method.retrieval.vectors import COLUMNS, ROWS, SUMS
 
 # Windows a side: larger tiles have cheaper edges, but there are fewer to share.
@@ -67,9 +68,10 @@ def _is_a_triangle(search: Search) -> bool:
 
 
 def nearest_on_cpu(search: Search, *, on_progress: Callable[[float], None] | None = None) -> NeighborLists:
-    """Exact lists by the faster path."""
-    nearest = nearest_by_diagonals if suits_diagonals(search) else nearest_by_blocks
-    return nearest(search, on_progress=on_progress)
+    """Exact lists by the faster path; windows with gaps are compared over the samples that both have."""
+    whole = search.without_gaps
+    nearest = nearest_by_diagonals if suits_diagonals(whole) else nearest_by_blocks
+    return join_gaps(search, nearest(whole, on_progress=on_progress))
 
 
 def nearest_by_diagonals(

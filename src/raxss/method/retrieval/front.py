@@ -104,8 +104,9 @@ def retrieve(
     Parameters
     ----------
     samples
-        ``(n_samples,)`` or ``(n_variates, n_samples)``, or a `Series`. NaN and infinities are accepted: a
-        window that touches one is never a neighbor, and its own list is empty.
+        ``(n_samples,)`` or ``(n_variates, n_samples)``, or a `Series`. NaN and infinities are accepted
+        as missing samples: a window with up to half of them is compared over the samples that it shares with the
+        other, a quarter of the window at least; one with more is never a neighbor, and its own list is empty.
     window_length, stride
         L, and the distance between window starts, in samples.
     measure
@@ -126,9 +127,9 @@ def retrieve(
     bank_size
         Of a local or sampled bank, in windows. A series that has no more is searched whole.
     features
-        ``(n_windows, d)``: compare these vectors instead of the windows. Times, exclusion and non-finite
+        ``(n_windows, d)``: compare these vectors instead of the windows. Times, exclusion and unusable
         windows still come from the samples, and so do flat ones, by Pearson's rule: a dead signal recurs
-        perfectly in any space. A vector that is not finite makes its window non-finite too.
+        perfectly in any space. A vector that is not finite makes its window unusable too.
     device
         ``"cpu"`` or a torch device such as ``"cuda"``. The lists are the same.
     on_progress
@@ -189,6 +190,7 @@ class PlannedSearch:
             + search.nonfinite * WindowFlag.NONFINITE
             + lonely * WindowFlag.LONELY
             + self.padded * WindowFlag.PADDED
+            + search.with_gaps * WindowFlag.GAPS
         ).astype(np.uint8)
         return Retrieval(
             similarity=similarity,
@@ -254,7 +256,7 @@ def plan_search(
 def windows_without_shape(
     samples: ArrayLike | Series, *, window_length: int, stride: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Flat windows by Pearson's rule, and windows that touch non-finite samples, ``(n_windows,)`` each."""
+    """Flat windows by Pearson's rule, and those with more than half missing, ``(n_windows,)`` each."""
     planned = plan_search(samples, window_length=window_length, stride=stride, n_neighbors=1)
     return planned.search.flat, planned.search.nonfinite
 
@@ -342,7 +344,7 @@ def _on_cpu(tasks: list[Task], report: Callable[[float], None]) -> list[Retrieva
     def on_one_thread(which: int) -> Retrieval | PlannedSearch:
         samples, settings = tasks[which]
         planned = plan_search(samples, **settings)
-        if not suits_diagonals(planned.search):
+        if planned.search.with_gaps.any() or not suits_diagonals(planned.search):
             return planned  # matrix products have threads of their own
         return planned.result(*nearest_by_diagonals(planned.search, n_threads=1))
 

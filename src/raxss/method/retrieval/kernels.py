@@ -78,7 +78,7 @@ def read_keys(
 
 @compiled
 def select_rows(
-    similarities: NDArray[np.float64],  # (n_rows, n_columns), overwritten
+    similarities: NDArray[np.float64],  # (n_rows, n_columns), NONE where not eligible; overwritten
     queries: NDArray[np.int64],  # (n_rows,) window indices
     bank: NDArray[np.int64],  # (n_columns,) window indices, ascending
     gap: int,
@@ -98,7 +98,7 @@ def select_rows(
     for row in range(len(queries)):
         values = similarities[row]
         for column in range(n_columns):
-            values[column] = on_grid(values[column])
+            values[column] = on_grid(values[column]) if values[column] > NONE else NONE
         first, last = _closer(bank, queries[row], reach + 1)
         values[:first] = NONE
         values[last:] = NONE

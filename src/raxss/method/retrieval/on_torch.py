@@ -4,9 +4,8 @@
 
 On a CUDA device the kernel of on_cuda.py takes the searches that it supports, all series at once. The others
 are float64 matrix products, short series of one shape in one product and long ones in blocks of bounded size.
-A similarity on the grid is an integer of 34 bits; followed by the window's index it is a 64-bit key, and the
-largest keys are the nearest windows, ties in order. What does not fit into device memory is searched on the
-CPU.
+Similarities become keys (keys.py), and the largest keys are the nearest windows, ties in order. What does not
+fit into device memory is searched on the CPU.
 """
 
 from __future__ import annotations
@@ -22,17 +21,15 @@ from raxss._core.memory import free_on_gpu, gigabytes, in_batches
 from raxss.errors import ConfigError
 from raxss.method.retrieval.cuda_layout import bytes_needed, too_much_for_it
 from raxss.method.retrieval.diagonal import nearest_on_cpu, suits_diagonals
-from raxss.method.retrieval.kernels import GRID, NONE
+from raxss.method.retrieval.keys import INELIGIBLE, keys_of, largest_keys
 from raxss.method.retrieval.on_cuda import nearest_on_cuda, why_not
 from raxss.method.retrieval.search import Lists, Search
+from raxss.method.retrieval.shared_samples import join_gaps
 
 _BLOCK_VALUES = 2**24  # 64-bit values in one block: 128 MB
 _LEAST_BLOCK_VALUES = 2**18
 _COPIES = 8  # of a block, that are alive at once
 _WINDOWS_OF_A_SHORT_SERIES = 1024  # at most; its whole matrix is small
-_PLACE_BITS = 29
-_LAST_PLACE = 2**_PLACE_BITS - 1
-_INELIGIBLE = -(2**63)
 
 _SLOWER = "The slower torch path takes its place, with the same lists."
 
@@ -44,6 +41,7 @@ def nearest_of_each(
 ) -> list[Lists]:
     """Exact lists of many series on a torch device, together where that is faster."""
     place = _device(device)
+    with_gaps, searches = searches, [search.without_gaps for search in searches]
     found: dict[int, Lists] = {}
     for which, search in enumerate(searches):
         if len(search.bank) == 0 or search.gap >= search.n_windows:  # nothing is eligible
@@ -54,7 +52,19 @@ def nearest_of_each(
     for which, search in enumerate(searches):
         if which not in found:
             found[which] = _by_products_within_memory(search, place, block_values)
-    return [found[which] for which in range(len(searches))]
+    return [_join_within_memory(search, found[which], place) for which, search in enumerate(with_gaps)]
+
+
+def _join_within_memory(search: Search, found: Lists, place: torch.device) -> Lists:
+    """`join_gaps` on the device, on the CPU where it has no room."""
+    try:
+        return join_gaps(search, found, place)
+    except torch.OutOfMemoryError:
+        torch.cuda.empty_cache()
+        _warn_once(
+            f"{place} has no room to compare windows with gaps; it is done on the CPU, with the same lists."
+        )
+        return join_gaps(search, found, torch.device("cpu"))
 
 
 def _walk(searches: Sequence[Search], place: torch.device, found: dict[int, Lists]) -> None:  # GPU only
@@ -139,14 +149,12 @@ def nearest_by_products(search: Search, place: torch.device, *, block_values: in
         bank = torch.from_numpy(near).to(place)
         vectors = windows.take(queries)
         keys = torch.empty((len(queries), len(bank)), dtype=torch.int64, device=place)
-        backwards = torch.arange(_LAST_PLACE, _LAST_PLACE - len(bank), -1, device=place)
         for column in range(0, len(bank), columns):
             part = slice(column, column + columns)
-            values = (vectors @ windows.take(bank[part]).T).clamp_(-1.0, 1.0)
-            keys[:, part] = ((values / GRID).round_().to(torch.int64) << _PLACE_BITS) + backwards[part]
+            keys[:, part] = keys_of(vectors @ windows.take(bank[part]).T, column)
         distance = (bank - queries[:, None]).abs_()
-        keys[(distance < search.gap) | (distance > search.farthest)] = _INELIGIBLE
-        alike, places = _largest(keys, bank, search.n_neighbors, search.spread_gap)
+        keys[(distance < search.gap) | (distance > search.farthest)] = INELIGIBLE
+        alike, places = largest_keys(keys, bank, search.n_neighbors, search.spread_gap)
         which = slice(first, first + len(queries)), slice(0, places.shape[1])
         similarity[which] = alike
         neighbors[which] = np.where(places >= 0, near[places], -1)
@@ -190,16 +198,15 @@ def nearest_by_one_product(searches: Sequence[Search], place: torch.device) -> l
     )
     vectors = samples.unfold(2, first.window_length, first.stride) - means[..., None]
     vectors = (vectors / norms[:, None, :, None]).transpose(1, 2).flatten(2)  # (searches, windows, values)
-    values = (vectors @ vectors.transpose(1, 2)).clamp_(-1.0, 1.0)
     bank = torch.arange(first.n_windows, device=place)
-    keys = ((values / GRID).round_().to(torch.int64) << _PLACE_BITS) + (_LAST_PLACE - bank)
+    keys = keys_of(vectors @ vectors.transpose(1, 2))
     distance = (bank - bank[:, None]).abs_()
     in_bank = np.zeros((len(searches), first.n_windows), dtype=bool)
     for which, search in enumerate(searches):
         in_bank[which, search.bank] = True
     barred = (distance < first.gap) | (distance > first.farthest)
-    keys.masked_fill_(barred | ~torch.from_numpy(in_bank).to(place)[:, None], _INELIGIBLE)
-    best = _largest(keys.flatten(0, 1), bank, first.n_neighbors, first.spread_gap)
+    keys.masked_fill_(barred | ~torch.from_numpy(in_bank).to(place)[:, None], INELIGIBLE)
+    best = largest_keys(keys.flatten(0, 1), bank, first.n_neighbors, first.spread_gap)
     similarity, neighbors = (item.reshape(len(searches), first.n_windows, -1) for item in best)
     found = [search.empty_lists() for search in searches]
     for which, (alike, near) in enumerate(found):
@@ -222,25 +229,6 @@ class _UnitWindows:
         vectors = self._windows[:, which] - self._means[:, which, None]
         vectors /= self._norms[which, None]
         return vectors.transpose(0, 1).reshape(len(which), -1)
-
-
-def _largest(keys: torch.Tensor, bank: torch.Tensor, n_neighbors: int, spread_gap: int) -> Lists:
-    """Similarity and place in the bank (-1: none) of the largest keys of each row, best first.
-
-    No two of their windows are closer than ``spread_gap``.
-    """
-    n_neighbors = min(n_neighbors, len(bank))
-    if spread_gap == 1:
-        best = keys.topk(n_neighbors, dim=1).values
-    else:
-        best = torch.empty((len(keys), n_neighbors), dtype=torch.int64, device=keys.device)
-        for rank in range(n_neighbors):
-            best[:, rank], column = keys.max(dim=1)
-            keys[(bank - bank[column][:, None]).abs() < spread_gap] = _INELIGIBLE
-    found = best.cpu().numpy()
-    listed = found != _INELIGIBLE
-    places = np.where(listed, _LAST_PLACE - (found & _LAST_PLACE), -1)
-    return np.where(listed, (found >> _PLACE_BITS) * GRID, NONE), places
 
 
 def _device(name: str) -> torch.device:

@@ -3,8 +3,8 @@
     samples (n_variates, n_samples) or features (n_windows, d)  ->  Search: centred, scaled, means, norms, flags
     Retrieval: similarity, neighbors (n_windows, n_neighbors); support, starts, flags (n_windows,)
 
-Every path (diagonal.py, blocked.py, on_torch.py) starts from a Search, so there is one rule for flat and
-non-finite windows.
+Every path (diagonal.py, blocked.py, on_torch.py) starts from a Search, so there is one rule for flat windows
+and for missing samples. Windows with some samples missing are left to shared_samples.py.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from raxss._core.threads import compiled, compiled_sum
 from raxss.method.retrieval.kernels import NONE
-from raxss.method.windows import windows_with
+from raxss.method.windows import missing_samples, mostly_missing, n_missing
 
 Lists = tuple[NDArray[np.float64], NDArray[np.int64]]  # similarity, neighbors (n_windows, n_neighbors)
 
+_VALUES_AT_ONCE = 2**21  # of windows with gaps, whose means are taken together: 16 MB
 FLAT_SHARE = 1e-6  # of the series' largest distance from its mean: a smaller deviation is no shape
 
 
@@ -29,9 +30,10 @@ class WindowFlag(IntFlag):
     """Flags of one window."""
 
     FLAT = 1  # no shape to compare: similarity 0 to every window, support 0
-    NONFINITE = 2  # touches a sample that is not finite: never a neighbor, support NaN, weight 0
-    LONELY = 4  # finite, but no window was eligible as its neighbor
+    NONFINITE = 2  # more than half of its samples are missing: never a neighbor, support NaN, weight 0
+    LONELY = 4  # usable, but no window was eligible as its neighbor
     PADDED = 8  # the series is shorter than one window
+    GAPS = 16  # some samples are missing, up to half: compared over the samples that both windows have
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +48,8 @@ class Retrieval:
         N_k: ``(n_windows, n_neighbors)`` window indices, -1 where there is none.
     support
         s̄_k: ``(n_windows,)`` mean similarity of the neighbors that exist. 0 for a flat window, NaN for a
-        window that touches non-finite samples. A lonely window borrows the mean support of the windows that
-        have neighbors; if none has, all supports are 0.
+        window with more than half of its samples missing. A lonely window borrows the mean support of the
+        windows that have neighbors; if none has, all supports are 0.
     starts
         ``(n_windows,)`` first sample of each window.
     flags
@@ -91,12 +93,17 @@ class Retrieval:
 
     @property
     def nonfinite(self) -> NDArray[np.bool_]:
-        """``(n_windows,)`` windows that touch a sample that is not finite."""
+        """``(n_windows,)`` windows with more than half of their samples missing."""
         return (self.flags & WindowFlag.NONFINITE) != 0
 
     @property
+    def with_gaps(self) -> NDArray[np.bool_]:
+        """``(n_windows,)`` windows with some samples missing, up to half."""
+        return (self.flags & WindowFlag.GAPS) != 0
+
+    @property
     def lonely(self) -> NDArray[np.bool_]:
-        """``(n_windows,)`` finite windows without any neighbor."""
+        """``(n_windows,)`` usable windows without any neighbor."""
         return (self.flags & WindowFlag.LONELY) != 0
 
     @property
@@ -131,7 +138,8 @@ class Retrieval:
 class Search:
     """All windows of one series as queries, and the bank of candidate neighbors.
 
-    A window j of the bank is eligible as neighbor of i if and only if gap <= |i - j| <= reach.
+    A window j of the bank is eligible as neighbor of i if and only if gap <= |i - j| <= reach, and if they share
+    enough samples where one of them has gaps.
     """
 
     # (n_variates, n_samples), 0 where not finite: scaled by a power of two to at most 1 and, under Pearson,
@@ -144,8 +152,12 @@ class Search:
     norms: NDArray[np.float64]  # (n_windows,) of the centred windows, over all variates
     flat: NDArray[np.bool_]  # (n_windows,) similarity 0 to all: shapeless under Pearson, all 0 under cosine
     shapeless: NDArray[np.bool_]  # (n_windows,) flat by Pearson's rule, under either measure
-    nonfinite: NDArray[np.bool_]
-    bank: NDArray[np.int64]  # (n_bank,) ascending indices of finite windows
+    nonfinite: NDArray[np.bool_]  # (n_windows,) more than half of the samples missing
+    with_gaps: NDArray[np.bool_]  # (n_windows,) some missing, up to half
+    present: NDArray[np.bool_]  # (n_samples,) not missing in any variate
+    gap_means: NDArray[np.float64]  # (n_variates, n_with_gaps) as `means`, of the samples that are present
+    gap_norms: NDArray[np.float64]  # (n_with_gaps,) likewise
+    bank: NDArray[np.int64]  # (n_bank,) ascending indices of usable windows
     n_neighbors: int
     gap: int  # least distance from query to neighbor, in windows
     spread_gap: int  # least distance between neighbors, in windows
@@ -165,6 +177,25 @@ class Search:
     def n_windows(self) -> int:
         """Number of queries."""
         return len(self.norms)
+
+    @property
+    def without_gaps(self) -> Search:
+        """The same for whole windows alone, which any path can search; itself where no window has gaps.
+
+        With a spread nothing is left in the bank: a window with gaps may keep whole ones out of a list.
+        """
+        if not self.with_gaps.any():
+            return self
+        whole = self.bank[~self.with_gaps[self.bank]]
+        return replace(
+            self,
+            flat=self.flat & ~self.with_gaps,
+            nonfinite=self.nonfinite | self.with_gaps,
+            with_gaps=np.zeros_like(self.with_gaps),
+            gap_means=self.gap_means[:, :0],
+            gap_norms=self.gap_norms[:0],
+            bank=whole if self.spread_gap == 1 else whole[:0],
+        )
 
     def empty_lists(self) -> Lists:
         """Similarity and neighbors ``(n_windows, n_neighbors)`` with nothing listed yet."""
@@ -202,7 +233,10 @@ def search_signal(
 ) -> Search:
     """Prepare the windows of a series for comparison with one another."""
     finite = np.isfinite(samples)
-    nonfinite = windows_with(np.logical_not(finite).any(axis=0), window_length, stride)
+    missing = missing_samples(samples)
+    counts = n_missing(missing, window_length, stride)
+    nonfinite = mostly_missing(counts, window_length)
+    with_gaps = (counts > 0) & ~nonfinite
     candidates = np.arange(len(nonfinite)) if bank is None else bank
     # A power of two changes no digits, and squares can then neither overflow nor vanish.
     scaled = np.where(finite, samples, 0.0)
@@ -211,12 +245,18 @@ def search_signal(
     samples = np.where(finite, scaled - mean, 0.0)
     means = np.stack([sliding_means(variate, window_length)[::stride] for variate in samples])
     norms = _norms(samples, means, window_length, stride)
-    floor = FLAT_SHARE * np.abs(samples).max(axis=1, keepdims=True) * np.sqrt(window_length)
-    flat = shapeless = (norms <= floor).all(axis=0) & ~nonfinite
+    shape = ~missing, np.flatnonzero(with_gaps), window_length, stride
+    gap_means, gap_norms = _of_present(samples, *shape, centred=True)
+    floor = FLAT_SHARE * np.abs(samples).max(axis=1, keepdims=True)
+    flat = (norms <= floor * np.sqrt(window_length)).all(axis=0) & ~nonfinite
+    flat[with_gaps] = (gap_norms <= floor * np.sqrt(window_length - counts[with_gaps])).all(axis=0)
+    shapeless = flat
     if measure == "cosine":
         samples, means = scaled, np.zeros_like(means)
         norms = _norms(samples, means, window_length, stride)
+        gap_means, gap_norms = _of_present(samples, *shape, centred=False)
         flat = (norms == 0.0).all(axis=0) & ~nonfinite
+        flat[with_gaps] = (gap_norms == 0.0).all(axis=0)
     return Search(
         samples=samples,
         window_length=window_length,
@@ -227,6 +267,10 @@ def search_signal(
         flat=flat,
         shapeless=shapeless,
         nonfinite=nonfinite,
+        with_gaps=with_gaps,
+        present=~missing,
+        gap_means=gap_means,
+        gap_norms=np.hypot.reduce(gap_norms, axis=0),
         bank=candidates[~nonfinite[candidates]],
         n_neighbors=n_neighbors,
         gap=exclusion // stride + 1,
@@ -243,11 +287,13 @@ def search_features(
 ) -> Search:
     """Compare given vectors instead, as the windows of a series that concatenates them.
 
-    Distances, non-finite windows, and flat ones under either measure, are those of the signal.
+    Distances, unusable windows, and flat ones under either measure, are those of the signal. Vectors have no gaps:
+    one that is not finite cannot be used.
     """
     length = features.shape[1]
+    unusable = signal.nonfinite | missing_samples(features.T)
     search = search_signal(
-        np.where(signal.nonfinite[:, np.newaxis], np.nan, features).reshape(1, -1),
+        np.where(unusable[:, np.newaxis], np.nan, features).reshape(1, -1),
         window_length=length,
         stride=length,
         measure=measure,
@@ -258,6 +304,31 @@ def search_features(
         reach=signal.reach,
     )
     return replace(search, flat=(search.flat | signal.shapeless) & ~search.nonfinite)
+
+
+def _of_present(
+    samples: NDArray[np.float64],  # (n_variates, n_samples)
+    present: NDArray[np.bool_],  # (n_samples,)
+    which: NDArray[np.int64],  # windows with gaps
+    window_length: int,
+    stride: int,
+    *,
+    centred: bool,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Means (Pearson; else 0) and norms ``(n_variates, n)`` of windows with gaps, of the samples that they have."""
+    means, norms = np.zeros((len(samples), len(which))), np.zeros((len(samples), len(which)))
+    windows = sliding_window_view(samples, window_length, axis=1)[:, ::stride]
+    masks = sliding_window_view(present, window_length)[::stride]
+    n_at_once = max(_VALUES_AT_ONCE // (len(samples) * window_length), 1)
+    for first in range(0, len(which), n_at_once):
+        some = slice(first, first + n_at_once)
+        values, mask = windows[:, which[some]], masks[which[some]]
+        if centred:
+            means[:, some] = values.sum(axis=2, where=mask) / mask.sum(axis=1)
+        values = np.where(mask, values - means[:, some, np.newaxis], 0.0)
+        largest = np.maximum(np.abs(values).max(axis=2), np.finfo(np.float64).tiny)  # squares may vanish
+        norms[:, some] = largest * np.sqrt(np.square(values / largest[..., np.newaxis]).sum(axis=2))
+    return means, norms
 
 
 def _norms(

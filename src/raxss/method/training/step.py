@@ -25,7 +25,7 @@ from raxss.method.aggregation import (
     negative_log_likelihood,
     posteriors_of,
 )
-from raxss.method.augmentation import AugmentationConfig, augment
+from raxss.method.augmentation import AugmentationConfig, augment, augment_with_gaps
 from raxss.method.backbones.protocol import logits_and_features
 from raxss.method.feature_heads import FeatureHeads
 from raxss.method.sampling import share_alone
@@ -121,6 +121,14 @@ def batch_influence(
     return influence + gate
 
 
+def augmented(batch: Batch, augmentation: AugmentationConfig) -> Tensor:
+    """The windows of a batch, changed at random; with their mask, changed likewise, where they have one."""
+    if batch.present is None:
+        return augment(batch.windows, augmentation)
+    windows, present = augment_with_gaps(batch.values, batch.present, augmentation)
+    return torch.cat([windows, present], dim=1) if batch.with_mask else windows
+
+
 def take_step(
     learner: Learner,
     pool: WindowPool,
@@ -140,7 +148,9 @@ def take_step(
     ``batch_support`` it is computed here, from the windows of the batch or the features of their augmentations.
     """
     batch = pool.take(indices)
-    windows = batch.windows if augmentation is None else augment(batch.windows, augmentation)
+    if pool.plants_gaps:
+        batch = pool.plant_gaps(batch)
+    windows = batch.windows if augmentation is None else augmented(batch, augmentation)
     with mixed_precision(pool.device, autocast):
         logits, features = learner.scored(windows)  # Y_i <- f_theta(w) for all series at once
     loss = batch_loss(  # Aggregate, then the loss over the series present

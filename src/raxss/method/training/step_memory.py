@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from raxss._core.memory import available_bytes, gigabytes
 from raxss.errors import TrainingError
-from raxss.method.augmentation import AugmentationConfig, augment
+from raxss.method.augmentation import AugmentationConfig
 from raxss.method.training.settings import TrainingPlan
-from raxss.method.training.step import autocast_type, mixed_precision
+from raxss.method.training.step import augmented, autocast_type, mixed_precision
 from raxss.method.training.window_pool import WindowPool
 
 #: Windows of the pass that measures the memory of a step, at most. A GPU has a fixed part from some hundred on.
@@ -62,14 +62,15 @@ def _bytes_of_a_trial(
         return tensor
 
     before, device = {name: value.clone() for name, value in backbone.state_dict().items()}, pool.device
-    windows = pool.gather(torch.arange(n_windows, device=pool.starts.device) % len(pool))
+    indices = torch.arange(n_windows, device=pool.starts.device) % len(pool)
+    windows = pool.gather(indices)
     backbone.train()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         if device.type == "cuda":
             held = torch.cuda.memory_allocated(device)
             torch.cuda.reset_peak_memory_stats(device)
             # On a CPU augmentation keeps nothing for the backward pass, so it is left out there.
-            seen = windows if augmentation is None else augment(windows, augmentation)
+            seen = windows if augmentation is None else augmented(pool.take(indices), augmentation)
             with mixed_precision(device, autocast):
                 logits = backbone(seen)
             logits.float().sum().backward()

@@ -7,6 +7,7 @@ Next: step.py takes one step with a batch.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Self
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from raxss._core.memory import available_bytes, gigabytes, refuse_too_large
 from raxss.data.series import Series
-from raxss.method.windows import window_starts, windows_of
+from raxss.method.windows import missing_samples, network_strip, window_starts, windows_of
 
 #: Scored at once where nothing is learned; on a GPU 8192 windows of 1024.
 SAMPLES_A_PASS = {"cpu": 2**19, "cuda": 2**23}
@@ -36,6 +37,13 @@ class Batch(NamedTuple):
     starts: Tensor  # (batch,)
     influence: Tensor  # (batch,)
     flat: Tensor  # (batch,)
+    present: Tensor | None = None  # (batch, 1, window_length) of 1 and 0; None where the pool has no gaps
+    with_mask: bool = False  # whether the last row of the windows is that mask
+
+    @property
+    def values(self) -> Tensor:
+        """``(batch, n_variates, window_length)``, without a mask."""
+        return self.windows[:, :-1] if self.with_mask else self.windows
 
 
 class WindowPool:
@@ -50,6 +58,9 @@ class WindowPool:
         influence are left out.
     device
         Of the batches.
+    with_mask
+        Whether windows have their mask of missing samples as one more row, for a network that takes it; it can be
+        set later.
     on_host
         Keep the strip in the host's memory and copy each batch to the device, which is slower; by default where a
         GPU has no room for the pool.
@@ -65,9 +76,14 @@ class WindowPool:
         window_length: int,
         stride: int,
         device: torch.device,
+        with_mask: bool = False,
         on_host: bool | None = None,
     ) -> None:
         self.window_length = window_length
+        self.n_variates = series[0].n_variates
+        self.has_gaps = any(bool(missing_samples(item.samples).any()) for item in series)
+        self.with_mask = with_mask
+        self.plants_gaps = False  # on windows in training: `plant_gaps`
         self.device = device
         self.n_series = len(series)
         self.n_samples = np.array([item.n_samples for item in series])
@@ -77,8 +93,8 @@ class WindowPool:
         place = torch.device("cpu") if self.on_host else device
         strips, starts, offset = [], [], 0
         for item, mask in zip(series, usable, strict=True):
-            strip = np.nan_to_num(item.samples.astype(np.float32), nan=0.0, posinf=0.0, neginf=0.0)
-            strip = np.pad(strip, ((0, 0), (0, max(window_length - item.n_samples, 0))))
+            padded = np.pad(item.samples, ((0, 0), (0, max(window_length - item.n_samples, 0))))
+            strip = network_strip(padded, with_mask=self.has_gaps)
             within = window_starts(item.n_samples, window_length=window_length, stride=stride)[mask]
             strips.append(strip)
             starts.append(within + offset)
@@ -103,7 +119,7 @@ class WindowPool:
     ) -> Self:
         """A pool whose usable windows have the same influence, 0; flat ones are not marked."""
         cut = [windows_of(item, window_length=window_length, stride=stride) for item in series]
-        influence = [np.where(item.nonfinite, np.nan, 0.0) for item in cut]
+        influence = [np.where(item.unusable, np.nan, 0.0) for item in cut]
         flat = [np.zeros(len(item), dtype=np.bool_) for item in cut]
         return cls(
             series, targets, influence, flat, window_length=window_length, stride=stride, device=device
@@ -135,14 +151,71 @@ class WindowPool:
         return True
 
     def gather(self, indices: Tensor) -> Tensor:
-        """Windows ``(batch, n_variates, window_length)`` by their index in the pool."""
-        views = self.strip.unfold(1, self.window_length, 1)
+        """Windows ``(batch, n_variates, window_length)`` by their index in the pool, as the network gets them.
+
+        With a mask as one more row where samples are missing in the pool and the network takes it.
+        """
+        rows = self.strip if self.with_mask else self.strip[: self.n_variates]
+        return self._cut(rows, indices)
+
+    def present(self, indices: Tensor) -> Tensor | None:
+        """Masks ``(batch, 1, window_length)`` by index, 1 where present; None where the pool has no gaps."""
+        return self._cut(self.strip[self.n_variates :], indices) if self.has_gaps else None
+
+    def _cut(self, rows: Tensor, indices: Tensor) -> Tensor:
+        views = rows.unfold(1, self.window_length, 1)
         return self._on_device(views[:, self.starts[indices]].transpose(0, 1))
 
     def take(self, indices: Tensor) -> Batch:
-        """Windows, series, starts, influence and flat by index; the indices are on the device of the pool."""
-        columns = (self.series, self.starts, self.influence, self.flat)
-        return Batch(self.gather(indices), *(self._on_device(column[indices]) for column in columns))
+        """Windows, series, starts, influence, flat and masks by index, which is on the device of the pool."""
+        series, starts, influence, flat = (
+            self._on_device(column[indices])
+            for column in (self.series, self.starts, self.influence, self.flat)
+        )
+        return Batch(
+            self.gather(indices),
+            series,
+            starts,
+            influence,
+            flat,
+            self.present(indices),
+            self.with_mask and self.has_gaps,
+        )
+
+    def plant_gaps(self, batch: Batch) -> Batch:
+        """A batch whose windows also miss what one random window of every other class misses.
+
+        A window of class c then has the gaps of one window of each class, whatever c is: masks are drawn from the
+        same distribution in every class, so there is nothing about the class to be learned from them.
+        """
+        if batch.present is None:
+            return batch
+        by_class, firsts, counts = self._by_class
+        place, present = self.starts.device, batch.present
+        own = self.targets[batch.series].to(place)
+        for step in range(1, len(counts)):
+            other = (own + step) % len(counts)
+            drawn = (torch.rand(len(own), device=place) * counts[other]).long()
+            mask = self._cut(
+                self.strip[self.n_variates :], by_class[(firsts[other] + drawn).clamp_max(len(self) - 1)]
+            )
+            present = torch.where(self._on_device(counts[other] > 0)[:, None, None], present * mask, present)
+        windows = batch.values * present
+        if batch.with_mask:
+            windows = torch.cat([windows, present], dim=1)
+        return batch._replace(windows=windows, present=present)
+
+    @functools.cached_property
+    def _by_class(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Windows in the order of their classes, the first of each class, and how many it has."""
+        targets = self.targets.cpu().numpy()
+        classes = targets[self.series.cpu().numpy()]
+        counts = np.bincount(classes, minlength=int(targets.max()) + 1)
+        order, firsts = np.argsort(classes, kind="stable"), np.cumsum(counts) - counts
+        by_class, first, count = (
+            torch.from_numpy(item).to(self.series.device) for item in (order, firsts, counts)
+        )
+        return by_class, first, count
 
     def all_windows(self, *, every: int = 1) -> Iterator[Tensor]:
         """Every n-th window in order, in passes of bounded size."""

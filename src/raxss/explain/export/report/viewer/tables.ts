@@ -145,7 +145,7 @@ export function neighborTable(
 ): HTMLElement {
   const neighbors = channel.neighbors[window];
   if (neighbors.window.length === 0) {
-    return el("p", { class: "caption" }, "This window has no neighbours: none is eligible, or it touches a gap.");
+    return el("p", { class: "caption" }, "This window has no neighbours: none is eligible, or more than half of it is missing.");
   }
   const body = el("tbody");
   const shares = sharesOf(neighbors);
