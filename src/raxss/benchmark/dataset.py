@@ -28,6 +28,7 @@ from raxss.errors import ConfigError, one_of
 from raxss.method.windows import WindowConfig
 
 HEADLINES = ("auc", "f1", "accuracy")
+WINDOWS = {"window_length": 1024, "stride": 128}  # of a study that says nothing of them
 KINDS = ("single", "folds", "leave-one-out", "per-centre")
 SHUFFLED = "labels shuffled"  # in the name of every such dataset
 
@@ -108,7 +109,7 @@ class StudyDataset:
     shuffled: bool = False  # labels are permuted at random
     headline: Literal["auc", "f1", "accuracy"] = "auc"  # the metric that systems are ordered by
     preparation: Preparation = field(default_factory=Preparation)
-    windows: WindowConfig = field(default_factory=WindowConfig)
+    windows: WindowConfig = field(default_factory=lambda: WindowConfig(**WINDOWS))
     split: SplitPlan = field(default_factory=SplitPlan)
 
 
@@ -190,7 +191,7 @@ def _dataset(given: Mapping[str, Any], tables: Mapping[str, Any]) -> StudyDatase
         shuffled=shuffled,
         headline=headline,
         preparation=_preparation(merged["preparation"]),
-        windows=WindowConfig(**merged["windows"]),
+        windows=WindowConfig(**(WINDOWS | merged["windows"])),
         split=SplitPlan(**merged["split"]),
     )
 

@@ -34,8 +34,8 @@ from raxss.data.prepare.rates import ModelPreparation, check_rates_of_model, oth
 from raxss.data.series import Series, SeriesCollection
 from raxss.data.training_overlap import TrainingRecord, describe_data
 from raxss.errors import SignalWarning
-from raxss.estimator import fit as steps
-from raxss.estimator import inputs, out_of_fold
+from raxss.estimator import at_once, inputs
+from raxss.estimator import fit as steps, out_of_fold
 from raxss.estimator.config import Config
 from raxss.estimator.persistence import describe_model, load_model, save_model
 from raxss.explain.export.report import report_of
@@ -45,13 +45,14 @@ from raxss.explain.tracing import trace_prediction
 from raxss.method.aggregation import AggregationConfig
 from raxss.method.backbones.protocol import BackboneConfig, describe
 from raxss.method.class_weights import class_weights
+from raxss.method.backbones.window_classifiers import is_fitted_at_once
 from raxss.method.feature_heads import FeatureHeads, heads_in_use
 from raxss.method.inference import Prediction, Predictor
 from raxss.method.retrieval.front import RetrievalConfig
 from raxss.method.training.loop import Callback, train
-from raxss.method.training.settings import TrainingConfig
+from raxss.method.training.settings import VALIDATION_FRACTION, TrainingConfig
 from raxss.method.window_scorer import pick_device
-from raxss.method.windows import WindowConfig, window_starts
+from raxss.method.windows import WindowConfig, plan_windows, window_starts
 from raxss.uncertainty.calibration import CalibrationConfig, Decision, Level, Method, calibration_in_use
 from raxss.uncertainty.calibration.maps import Calibration
 from raxss.uncertainty.decision import INTERRUPTED, DecisionThreshold, threshold_in_use
@@ -231,6 +232,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_: NDArray[Any]
     n_variates_: int
     window_length_: int
+    stride_: int
     preparation_: str
     scaling_: Scaling
     backbone_: nn.Module
@@ -253,8 +255,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         backbone: Any = BackboneConfig.backbone,
         *,
         backbone_options: Mapping[str, Any] | None = None,
-        window_length: int = WindowConfig.window_length,
-        stride: int = WindowConfig.stride,
+        window_length: int | Literal["auto"] = WindowConfig.window_length,
+        stride: int | Literal["auto"] = WindowConfig.stride,
         scaling: Literal["train", "series", "none"] = PreparationConfig.scaling,
         missing: Literal["refuse", "nan"] = PreparationConfig.missing,
         share_missing: bool = BackboneConfig.share_missing,
@@ -286,7 +288,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         batch_size: int | Literal["auto"] = TrainingConfig.batch_size,
         max_epochs: int | Literal["auto"] = TrainingConfig.max_epochs,
         patience: int | Literal["auto"] = TrainingConfig.patience,
-        validation_fraction: float = TrainingConfig.validation_fraction,
+        validation_fraction: float | Literal["auto"] = TrainingConfig.validation_fraction,
         precision: Literal["auto", "float32", "bfloat16"] = TrainingConfig.precision,
         update_batch_norm: bool = TrainingConfig.update_batch_norm,
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
@@ -401,7 +403,10 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         now = self.config.tables()
         now["retrieval"]["refresh"] = self.config_.retrieval.refresh  # of training
         changeable = {stage: now[stage] for stage in ("retrieval", "aggregation", "calibration")}
-        return self.config_.updated(changeable | {"windows": {"stride": now["windows"]["stride"]}})
+        stride = now["windows"]["stride"]
+        return self.config_.updated(
+            changeable | {"windows": {"stride": self.stride_ if stride == "auto" else stride}}
+        )
 
     # Fitting ----------------------------------------------------------------------------------------------
 
@@ -450,12 +455,22 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_, targets = inputs.as_classes(labels)
         self.seed_ = steps.drawn_seed(self.random_state)
         self.n_variates_ = series[0].n_variates
-        self.window_length_ = min(config.windows.window_length, max(item.n_samples for item in series))
+        config = at_once.with_members(config, n_given)
+        windows = plan_windows(config.windows, [item.n_samples for item in series], rate=inputs.known_rate(series))
+        self.window_length_, self.stride_ = windows.window_length, windows.stride
+        requested = config.windows.window_length
+        chosen = WindowConfig(
+            window_length=self.window_length_ if requested == "auto" else requested, stride=self.stride_
+        )
         augmentation = steps.augmentation_for(config, self.window_length_)
         augmentation.check_variates(self.n_variates_)
-        config = replace(config, augmentation=augmentation)
+        config = replace(config, augmentation=augmentation, windows=chosen)
+        shape = self.n_variates_, self.window_length_, len(self.classes_)
+        learner, self.backbone_ = steps.fresh_learner(config, *shape, seed=self.seed_)
+        fraction = config.training.validation_fraction
+        crosses = validation is None and fraction == "auto" and learner is None  # validated out of fold
         if validation is None:
-            fraction = config.training.validation_fraction
+            fraction = 0.0 if crosses else VALIDATION_FRACTION if fraction == "auto" else fraction
             train_indices, held_out = steps.validation_split(
                 labels, groups, fraction=fraction, seed=self.seed_
             )
@@ -463,6 +478,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         else:
             train_indices, held_out = np.arange(n_given), np.arange(n_given, len(series))
             inputs.check_validation(series, labels, n_given)
+        config = replace(config, training=replace(config.training, validation_fraction=fraction))
 
         self.scaling_ = Scaling.fit([series[index] for index in train_indices], config.preparation.scaling)
         pools = [
@@ -473,14 +489,24 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 window_length=self.window_length_,
                 seed=self.seed_,
                 device=device,
+                marks_padding=getattr(self.backbone_, "marks_padding", False),
                 bar=functools.partial(self._bar, "retrieving"),
             )
             for part in (train_indices, held_out)
             if len(part)
         ]
         pool, validation_pool = pools[0], pools[1] if len(pools) == 2 else None
-        usable = np.zeros(0, dtype=bool) if validation_pool is None else validation_pool.n_windows > 0
-        validation_indices = held_out[usable]
+        folds = np.full(len(train_indices), -1)
+        if learner is None:
+            own = None if groups is None else groups[train_indices]
+            folds = at_once.series_folds(targets[train_indices], own, seed=self.seed_)
+        if crosses:
+            usable = np.zeros(len(folds), dtype=bool)
+            usable[at_once.some_series(folds, pool.n_windows > 0, seed=self.seed_)] = True
+            validation_indices, validation_groups = train_indices[usable], groups
+        else:
+            usable = np.zeros(0, dtype=bool) if validation_pool is None else validation_pool.n_windows > 0
+            validation_indices = held_out[usable]
         validation_series = [series[index] for index in validation_indices]
         validation_targets, n_validation = targets[validation_indices], len(validation_indices)
         method, level = config.calibration.calibration, config.calibration.calibration_level
@@ -499,14 +525,12 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         plan = config.training.for_windows(len(pool), n_validation=n_validation)
         line, unexpected = steps.describe_windows(
             pool.n_samples.tolist(),
-            requested=config.windows.window_length,
+            requested=requested,
             window_length=self.window_length_,
-            stride=config.windows.stride,
+            stride=self.stride_,
+            reason=windows.reason,
         )
         logger.log(logging.WARNING if unexpected else logging.INFO, line)
-        shape = self.n_variates_, self.window_length_, len(self.classes_)
-        learner = steps.fresh_learner(config, *shape, seed=self.seed_).to(device)
-        self.backbone_ = learner.backbone
         gaps = steps.look_at_gaps(
             pools,
             self.backbone_,
@@ -515,56 +539,63 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             share_missing=config.backbone.share_missing,
             seed=self.seed_,
         )
-        steps.show_windows(self.backbone_, pool, seed=self.seed_)
-        logger.info(
-            "training %s on %d windows of %d series, %d at a time, for up to %d epochs",
-            describe(self.backbone_),
-            len(pool),
-            len(train_indices),
-            plan.batch_size,
-            plan.max_epochs,
-        )
-        if n_validation and not plan.chooses_epoch:
-            logger.info(
-                "%d validation series are too few to choose an epoch by; the last is kept", n_validation
+        history: list[dict[str, Any]] = []
+        if is_fitted_at_once(self.backbone_):
+            logger.info("fitting %s on windows of %d series", describe(self.backbone_), len(train_indices))
+            history.append(
+                at_once.fit_at_once(
+                    self.backbone_, pool, folds, weights, n_classes=len(self.classes_), seed=self.seed_
+                )
             )
-        with nullcontext() if checkpoint is None else output_lock(checkpoint):
-            trained = train(
-                learner,
-                pool,
-                validation_pool,
-                config=plan,
-                seed=self.seed_,
-                fingerprint=steps.run_fingerprint(
-                    series, targets, groups, held_out, config=config, seed=self.seed_
-                ),
-                checkpoint=None if checkpoint is None else Path(checkpoint),
-                resume=resume,
-                augmentation=augmentation,
-                batch_support=steps.support_in_batch(config, self.window_length_, n_series=pool.n_series),
-                refresh=steps.epoch_refresh(config, self.window_length_, seed=self.seed_),
-                class_weights=weights,
-                callbacks=[*(self.callbacks or ()), *([ProgressBar()] if self.verbose else [])],
-            )
-        self.history_ = pd.DataFrame(trained.history)
-        self.best_epoch_ = trained.best_epoch
-        self.interrupted_ = trained.interrupted
-        self.temperature_ = learner.temperature.item()
+        self.best_epoch_, self.interrupted_ = len(history), False
+        self.temperature_, self.heads_ = steps.initial_temperature(config), None
+        if learner is not None:
+            learner = learner.to(device)
+            steps.show_windows(learner.backbone, pool, seed=self.seed_)
+            steps.announce_training(learner.backbone, pool, plan, n_validation=n_validation)
+            with nullcontext() if checkpoint is None else output_lock(checkpoint):
+                trained = train(
+                    learner,
+                    pool,
+                    validation_pool,
+                    config=plan,
+                    seed=self.seed_,
+                    fingerprint=steps.run_fingerprint(
+                        series, targets, groups, held_out, config=config, seed=self.seed_
+                    ),
+                    checkpoint=None if checkpoint is None else Path(checkpoint),
+                    resume=resume,
+                    augmentation=augmentation,
+                    batch_support=steps.support_in_batch(config, self.window_length_, n_series=pool.n_series),
+                    refresh=steps.epoch_refresh(config, self.window_length_, seed=self.seed_),
+                    class_weights=weights,
+                    callbacks=[*(self.callbacks or ()), *([ProgressBar()] if self.verbose else [])],
+                )
+            history = trained.history
+            self.best_epoch_, self.interrupted_ = trained.best_epoch, trained.interrupted
+            self.temperature_ = learner.temperature.item()
+            self.heads_ = None if learner.heads is None else learner.heads.cpu().double()
+            at_once.weigh_members(self.backbone_, validation_pool)
+        self.history_ = pd.DataFrame(history)
         self.feature_mean_, self.feature_scale_ = steps.feature_scaling(self.backbone_, pool)
-        self.heads_ = None if learner.heads is None else learner.heads.cpu().double()
         self.calibration_, self.calibration_level_ = None, level
+
+        def held_out_predictor(calibration: Calibration | None) -> Predictor | at_once.FoldPredictor:
+            predictor = self._predictor(calibration)
+            return at_once.FoldPredictor(predictor, folds[usable]) if crosses else predictor
+
         if method != "none" and level == "window":
             self.calibration_ = steps.fitted_calibration(
-                method, self._predictor(None), validation_series, validation_targets
+                method, held_out_predictor(None), validation_series, validation_targets
             )
         if config.fits_temperature_on_validation and n_validation:
             self.temperature_ = steps.fitted_temperature(
-                self._predictor(self.calibration_), validation_series, validation_targets
+                held_out_predictor(self.calibration_), validation_series, validation_targets
             )
         self.validation_report_ = None
         predictions: list[Prediction] = []
         if n_validation:
-            predictions = steps.validation_predictions(self._predictor(None), validation_series)
+            predictions = steps.validation_predictions(held_out_predictor(None), validation_series)
             if method != "none" and level == "series":
                 self.calibration_ = steps.fitted_series_calibration(method, predictions, validation_targets)
             self.validation_report_ = steps.validation_report_of(
@@ -578,7 +609,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.decision_threshold_ = None
         if tuning is not None:
             self.decision_threshold_ = tuning.run(
-                self, self._predictor(self.calibration_), settings=config.decision_hash
+                self, held_out_predictor(self.calibration_), settings=config.decision_hash
             )
             self.interrupted_ |= self.decision_threshold_.source == INTERRUPTED
         self.ood_detector_ = OODDetector.of(series, steps.mean_supports(pools, predictions, config))
@@ -854,7 +885,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             device=pick_device(self.device),
             scaling=self.scaling_,
             window_length=self.window_length_,
-            stride=config.windows.stride,
+            stride=self.stride_ if config.windows.stride == "auto" else config.windows.stride,
             retrieval=config.retrieval,
             weighting=config.aggregation.weighting,
             temperature=self.temperature_ if learned else float(config.aggregation.temperature),
@@ -872,7 +903,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> AbstractContextManager[Callable[[float], None] | None]:
         if quiet or not self.verbose:
             return nullcontext()
-        length, stride = self.window_length_, self.stride
+        length, stride = self.window_length_, self.stride_ if self.stride == "auto" else self.stride
         n_windows = sum(
             len(window_starts(item.n_samples, window_length=length, stride=stride)) for item in series
         )

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -27,12 +27,14 @@ from torch import Tensor, nn
 from raxss.data.series import Series
 from raxss.data.splits import hold_out
 from raxss.errors import BackboneError, ConfigError, DataError, GapsLearnedWarning, NotLearnedWarning
+from raxss.estimator.at_once import check_settings, drawn_windows, trained_part
 from raxss.estimator.config import Config
 from raxss.method.aggregation import smooth_posteriors
 from raxss.method.augmentation import LIGHT, AugmentationConfig
 from raxss.method.backbones.convnet import ROW_LENGTH
 from raxss.method.backbones.protocol import (
     build_backbone,
+    describe,
     features_of,
     handles_missing,
     n_outputs_for,
@@ -40,12 +42,13 @@ from raxss.method.backbones.protocol import (
 )
 from raxss.method.backbones.share_missing import share_added
 from raxss.method.backbones.sizes import check_network, check_window
+from raxss.method.backbones.window_classifiers import is_fitted_at_once
 from raxss.method.feature_heads import FeatureHeads
 from raxss.method.inference import Prediction, Predictor, retrieval_settings
 from raxss.method.retrieval.batch import batch_support
 from raxss.method.retrieval.cache import cached_retrieve_many
 from raxss.method.retrieval.front import windows_without_shape
-from raxss.method.training.feature_support import EpochRefresh, Refresh, feature_moments
+from raxss.method.training.feature_support import EpochRefresh, Refresh, feature_moments, moments
 from raxss.method.training.loop import fit_temperature, pool_posteriors
 from raxss.method.training.settings import TrainingPlan
 from raxss.method.training.step import BatchSupport, Learner, steps_an_epoch
@@ -86,8 +89,11 @@ def augmentation_for(config: Config, window_length: int) -> AugmentationConfig:
 
 def fresh_learner(
     config: Config, n_variates: int, window_length: int, n_classes: int, *, seed: int
-) -> Learner:
-    """The network with its initial weights, which depend on the seed alone, and the initial temperature."""
+) -> tuple[Learner | None, nn.Module]:
+    """The backbone, with initial weights that depend on the seed alone, and what of it is trained by gradients.
+
+    The latter has the initial temperature; it is None for a window classifier.
+    """
     check_window(n_variates, window_length)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -99,6 +105,7 @@ def fresh_learner(
             options=config.backbone.backbone_options,
         )
         check_network(backbone)
+        check_settings(config, backbone)
         if config.backbone.share_missing:
             backbone = share_added(backbone, n_variates, window_length, n_outputs_for(n_classes))
         heads = None
@@ -108,18 +115,38 @@ def fresh_learner(
                 width = features_of(backbone, torch.zeros(2, n_variates, window_length)).shape[1]
             gated = weighting_named(config.aggregation.weighting).needs_gate
             heads = FeatureHeads(width, projection=config.retrieval.projection, gated=gated)
-    if n_parameters(backbone) == 0:
+    network = trained_part(backbone)
+    if network is None:
+        return None, backbone
+    if n_parameters(network) == 0:
         raise BackboneError(
             f"backbone {type(backbone).__name__} has no parameters, so there is nothing to train. Add a layer, "
             "such as torch.nn.Linear, as its head."
         )
+    learned = config.learns_temperature_by_gradient
+    return Learner(network, temperature=initial_temperature(config), learned=learned, heads=heads), backbone
+
+
+def initial_temperature(config: Config) -> float:
+    """The temperature as set, or the first value of one that is learned."""
     temperature = config.aggregation.temperature
-    return Learner(
-        backbone,
-        temperature=0.1 if temperature == "learned" else float(temperature),
-        learned=config.learns_temperature_by_gradient,
-        heads=heads,
+    return 0.1 if temperature == "learned" else float(temperature)
+
+
+def announce_training(
+    network: nn.Module, pool: WindowPool, plan: TrainingPlan, *, n_validation: int
+) -> None:
+    """Log what will be trained."""
+    logger.info(
+        "training %s on %d windows of %d series, %d at a time, for up to %d epochs",
+        describe(network),
+        len(pool),
+        pool.n_series,
+        plan.batch_size,
+        plan.max_epochs,
     )
+    if n_validation and not plan.chooses_epoch:
+        logger.info("%d validation series are too few to choose an epoch by; the last is kept", n_validation)
 
 
 def look_at_gaps(
@@ -203,9 +230,16 @@ def validation_split(
 
 
 def describe_windows(
-    lengths: Sequence[int], *, requested: int, window_length: int, stride: int
+    lengths: Sequence[int],
+    *,
+    requested: int | Literal["auto"],
+    window_length: int,
+    stride: int,
+    reason: str = "",
 ) -> tuple[str, bool]:
     """One line about the training windows, and whether they are shorter than requested or mostly padded.
+
+    ``reason`` is that of a window length that was chosen; its padding is expected.
 
     >>> describe_windows([300, 900], requested=256, window_length=256, stride=128)
     ('windows have 256 samples at a stride of 128, 1 to 6 a series.', False)
@@ -217,6 +251,8 @@ def describe_windows(
         per_series = "each series is one window"
     n_short = sum(length < window_length for length in lengths)
     padded = f"; {n_short} of {len(lengths)} series are shorter and are padded with zeros" if n_short else ""
+    if requested == "auto":
+        return f"windows have {window_length} samples ({reason}) at a stride of {stride}, {per_series}{padded}.", False
     if window_length < requested:
         start = f"window_length={requested} is longer than every series: windows have {window_length} samples"
         return f"{start}, and {per_series}{padded}.", True
@@ -226,7 +262,8 @@ def describe_windows(
 
 def balanced_training_accuracy(backbone: nn.Module, pool: WindowPool) -> float:
     """Mean recall over the classes of the training series, each predicted by the mean posterior of its windows."""
-    every = -(-len(pool) // MOST_WINDOWS_TO_CHECK)
+    most = WINDOWS_TO_LOOK_AT if is_fitted_at_once(backbone) else MOST_WINDOWS_TO_CHECK
+    every = -(-len(pool) // most)
     posteriors = pool_posteriors(backbone, pool, every=every).cpu().numpy()
     series, targets = pool.series[::every].cpu().numpy(), pool.targets.cpu().numpy()
     sums = np.zeros((pool.n_series, posteriors.shape[1]))
@@ -276,11 +313,12 @@ def window_pool(
     window_length: int,
     seed: int,
     device: torch.device,
+    marks_padding: bool = False,
     bar: Callable[[list[Series]], AbstractContextManager[Callable[[float], None] | None]],
 ) -> WindowPool:
     """Windows of scaled series with their supports, for Alg. 1; ``bar`` shows the progress of retrieval."""
     shape: dict[str, Any] = {"window_length": window_length, "stride": config.windows.stride}
-    cutting = shape | {"device": device}
+    cutting = shape | {"device": device, "marks_padding": marks_padding}
     retrieval, weighting = config.retrieval, weighting_named(config.aggregation.weighting)
     if retrieval.refresh != "never":  # equal until the network has features to compare
         without = [windows_without_shape(item.samples, **shape) for item in scaled]
@@ -289,7 +327,7 @@ def window_pool(
     if not weighting.needs_retrieval or retrieval.space == "features":
         return WindowPool.of_equals(scaled, targets, **cutting)
     with bar(scaled) as on_progress:
-        settings = retrieval_settings(config.retrieval, **cutting)
+        settings = retrieval_settings(config.retrieval, **shape, device=device)
         found = cached_retrieve_many([item.samples for item in scaled], **settings, on_progress=on_progress)
     influences = [weighting.pool_influence(item.support, seed=seed + i) for i, item in enumerate(found)]
     return WindowPool(scaled, targets, influences, [item.flat for item in found], **cutting)
@@ -360,6 +398,12 @@ def run_fingerprint(
 
 def feature_scaling(backbone: nn.Module, pool: WindowPool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and deviation of each feature over the training windows; empty for a network without features."""
+    if is_fitted_at_once(backbone):
+        drawn = torch.from_numpy(drawn_windows(pool, seed=0)[:WINDOWS_TO_LOOK_AT]).to(pool.starts.device)
+        backbone.eval()
+        with torch.inference_mode():
+            mean, scale = moments([features_of(backbone, pool.gather(drawn))])
+        return mean.cpu().numpy(), scale.cpu().numpy()
     if callable(getattr(backbone, "features", None)):
         return feature_moments(backbone, pool)
     return np.zeros(0), np.ones(0)

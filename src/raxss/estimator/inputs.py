@@ -198,3 +198,9 @@ def _is_ragged(X: Sequence[Any]) -> bool:
         return False
     nested = any(isinstance(value, list | tuple | np.ndarray) for item in X for value in item[:1])
     return nested or len({len(item) for item in X}) > 1
+
+
+def known_rate(series: Sequence[Series]) -> float | None:
+    """The median rate of series whose rate is known; None where it is of none."""
+    rates = [item.rate for item in series if is_rate_known(item.rate, item.preparation)]
+    return float(np.median(rates)) if rates else None

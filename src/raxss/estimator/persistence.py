@@ -26,6 +26,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load, save
+from torch import nn
 
 from raxss._core.atomic import whole_folder, write_bytes
 from raxss._core.memory import gigabytes
@@ -85,6 +86,7 @@ def versions() -> dict[str, str]:
 
 def save_model(model: RAxSSClassifier, folder: Path, *, overwrite: bool) -> Path:
     """Write the model folder."""
+    refuse_unsaveable(model.backbone_)
     with whole_folder(folder, overwrite=overwrite) as place:
         tensors = _tensors(model)
         weights = _safetensors(tensors)
@@ -228,7 +230,7 @@ def _read_model(kind: type[Model], files: ModelFiles, *, backbone: Any, device: 
         network = share_added(
             network, model.n_variates_, model.window_length_, n_outputs_for(len(model.classes_))
         )
-    refuse_other_tensors(header, "backbone/", network.state_dict())
+    refuse_other_tensors(header, "backbone/", network.state_dict(), any_size=any_size_of(network))
     tensors = load(files.weights())
     parameters = {f"backbone/{name}" for name, _ in network.named_parameters(remove_duplicate=False)}
     buffers = {name for name in tensors if name.startswith("backbone/")} - parameters
@@ -247,6 +249,22 @@ def _read_model(kind: type[Model], files: ModelFiles, *, backbone: Any, device: 
     gaps = facts.get("gaps")  # not in older folders
     model.gap_finding_ = None if gaps is None else GapFinding.from_json(gaps)
     return model
+
+
+def any_size_of(network: nn.Module) -> set[str]:
+    """Tensors of a network whose sizes come from the training data, such as the nodes of trees."""
+    return {
+        f"{place}.{name}" if place else name
+        for place, module in network.named_modules()
+        for name in getattr(module, "any_size", ())
+    }
+
+
+def refuse_unsaveable(backbone: nn.Module) -> None:
+    """Refuse a classifier that cannot be written as arrays."""
+    for module in backbone.modules():
+        if why := getattr(module, "cannot_be_saved", ""):
+            raise ModelError(why)
 
 
 def _mapping(facts: dict[str, Any], name: str) -> dict[str, Any]:
@@ -358,6 +376,9 @@ def _read_training_data(facts: dict[str, Any]) -> dict[str, Any]:
 def _refuse_other_window(model: RAxSSClassifier, stated: Config) -> None:
     """Refuse windows that are not as long as the setting, or the longest series if that is shorter."""
     needed, lengths = stated.windows.window_length, model.training_data_.get("n_samples")
+    if needed == "auto" or stated.windows.stride == "auto":
+        raise ValueError("its settings leave window length or stride open, which fit has chosen")
+    model.stride_ = stated.windows.stride
     if lengths is not None:
         if not isinstance(lengths, list) or [type(length) for length in lengths] != [int, int]:
             raise ValueError("the lengths of its training series are not two whole numbers")

@@ -258,7 +258,7 @@ class AggregationConfig:
     """How windows share the series decision (Eqs. 2-3)."""
 
     weighting: str = "support"  # a registered weighting; "uniform" is plain SSS
-    temperature: float | Literal["learned"] = 0.1  # tau > 0; the paper reports no value
+    temperature: float | Literal["learned"] = 0.5  # tau > 0; the paper reports no value
     smoothing: float = 0.0  # share of the neighbours' mean in a window's posterior; 0 to 1
 
     def __post_init__(self) -> None:

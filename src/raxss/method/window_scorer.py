@@ -173,7 +173,7 @@ class Scorer:
         logits: Tensor | None = None
         features: NDArray[np.float64] | None = None
         with torch.inference_mode(), exact_arithmetic():
-            cut = self._upload(windows.strip).unfold(1, windows.length, windows.stride)
+            cut = self._upload(strip_for(self._backbone, windows)).unfold(1, windows.length, windows.stride)
             for first in range(0, len(windows), n_a_pass):
                 which = slice(first, first + n_a_pass)
                 batch = cut[:, which].contiguous().transpose(0, 1)
@@ -183,7 +183,8 @@ class Scorer:
                     raw = self._backbone(batch)
                 if logits is None:
                     # One tensor for all: small results kept between large passes would fragment the memory.
-                    logits = raw.new_empty((len(windows), raw.shape[1]), dtype=torch.float32)
+                    dtype = torch.float64 if raw.dtype == torch.float64 else torch.float32  # of window classifiers
+                    logits = raw.new_empty((len(windows), raw.shape[1]), dtype=dtype)
                 logits[which] = raw
                 if with_features:
                     part = vectors.double().cpu().numpy()
@@ -210,6 +211,15 @@ class Scorer:
         event = torch.cuda.Event()
         event.record(torch.cuda.current_stream(self._device))
         return event
+
+
+def strip_for(backbone: nn.Module, windows: Windows) -> NDArray[np.floating]:
+    """The samples of a series for a backbone: where it marks padding, padding is NaN, else 0."""
+    if not windows.n_padded or not getattr(backbone, "marks_padding", False):
+        return windows.strip
+    marked = np.array(windows.strip, dtype=np.float64)
+    marked[:, -windows.n_padded :] = np.nan
+    return marked
 
 
 def _room_for_features(n_windows: int, width: int) -> NDArray[np.float64]:

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 
-REMOVE
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, count

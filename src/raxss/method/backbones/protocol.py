@@ -383,7 +383,7 @@ def _shape_of(value: object) -> str:
 class BackboneConfig:
     """Which network scores a window (f_theta)."""
 
-    backbone: Any = "convnet-fine"  # a name, or a callable (n_variates, window_length, n_outputs) -> module
+    backbone: Any = "mixture"  # a name, or a callable (n_variates, window_length, n_outputs) -> module
     backbone_options: Mapping[str, Any] = field(default_factory=dict)
     share_missing: bool = False  # the share of missing samples of a window is one more input
 

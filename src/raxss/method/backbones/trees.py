@@ -30,7 +30,7 @@ ARRAYS = ("tree_starts", "tree_folds", "node_features", "node_thresholds", "node
 class Trees(WindowClassifier):
     """Base class of the two forests."""
 
-    kind: ClassVar[Any]
+    any_size: ClassVar[tuple[str, ...]] = ARRAYS  # as large as the trees have grown
     tree_starts: Tensor
     tree_folds: Tensor
     node_features: Tensor

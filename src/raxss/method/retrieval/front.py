@@ -42,7 +42,7 @@ MOST_WINDOW_LENGTHS = 8  # a larger float for exclusion or spread is surely mean
 class RetrievalConfig:
     """Which windows count as neighbours, and how alike they are (Eq. 1)."""
 
-    space: Literal["signal", "features"] = "signal"  # "signal" is the paper's
+    space: Literal["signal", "features"] = "features"  # the paper's is "signal"
     measure: Literal["pearson", "cosine"] = "pearson"  # phi
     n_neighbors: int = 10  # m
     exclusion: int | float = 0.5  # samples if an integer, a share of L if a float; the paper has 0

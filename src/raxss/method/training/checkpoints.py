@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -162,8 +162,13 @@ def load_checkpoint(
     return progress
 
 
-def refuse_other_tensors(header: TensorHeader, prefix: str, expected: Mapping[str, Tensor]) -> None:
-    """Raise a ValueError where names, dtypes or shapes of tensors are not those of a network; reads none."""
+def refuse_other_tensors(
+    header: TensorHeader, prefix: str, expected: Mapping[str, Tensor], *, any_size: Container[str] = ()
+) -> None:
+    """Raise a ValueError where names, dtypes or shapes of tensors are not those of a network; reads none.
+
+    Of the names in ``any_size`` the number of dimensions is compared, not their sizes.
+    """
     found = {name.removeprefix(prefix) for name in header.dtypes if name.startswith(prefix)}
     if found != set(expected):
         missing = join_names(sorted(set(expected) - found), most=3) or "none"
@@ -173,7 +178,8 @@ def refuse_other_tensors(header: TensorHeader, prefix: str, expected: Mapping[st
         )
     for name, value in expected.items():
         dtype, shape = header.dtypes[prefix + name], header.shapes[prefix + name]
-        if DTYPES.get(dtype) != value.dtype or shape != tuple(value.shape):
+        same = len(shape) == value.ndim if name in any_size else shape == tuple(value.shape)
+        if DTYPES.get(dtype) != value.dtype or not same:
             raise ValueError(
                 f"size mismatch: tensor {name!r} is {dtype} of shape {shape}, needed is "
                 f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"

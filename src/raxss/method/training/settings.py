@@ -18,6 +18,7 @@ STEPS_AN_EPOCH = 8  # at least, within these batch sizes:
 BATCH_SIZES = (8, 64)
 EPOCHS = (20, 200)  # least and most
 VALIDATIONS = 20  # in all
+VALIDATION_FRACTION = 0.125  # an eighth of 80 % is the paper's 10 %
 LEARNED_LOSS = 0.005  # below it training ends
 FEWEST_TO_CHOOSE = 50  # validation series; the standard error of an accuracy over fewer is .07 and more
 
@@ -37,7 +38,8 @@ class TrainingConfig:
     warmup_steps: int = 100
     schedule_steps: int = 0  # step at which the cosine reaches final_lr; 0: the last step of max_epochs
     weight_decay: float = 1e-6
-    validation_fraction: float = 0.125  # of what fit is given: an eighth of 80 % is the paper's 10 %
+    #: Of what fit is given. "auto": none where every series is validated out of fold, else `VALIDATION_FRACTION`.
+    validation_fraction: float | Literal["auto"] = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 where a GPU has it
     update_batch_norm: bool = True  # recompute statistics over the training windows before they are used
     class_weight: Mapping[str, float] | str = field(default_factory=dict)  # label -> weight, or "balanced"
@@ -60,9 +62,10 @@ class TrainingConfig:
                 "training.window_loss_weight and training.series_loss_weight are both 0, so nothing would be "
                 "learned. Set one of them above 0."
             )
-        if not (is_number(self.validation_fraction) and 0 <= self.validation_fraction < 1):
+        fraction = self.validation_fraction
+        if fraction != "auto" and not (is_number(fraction) and 0 <= fraction < 1):
             raise ConfigError(
-                "training.validation_fraction must be at least 0 and below 1, got "
+                "training.validation_fraction must be at least 0 and below 1, or 'auto', got "
                 f"{self.validation_fraction!r}."
             )
         one_of("training.precision", self.precision, ("auto", "float32", "bfloat16"))

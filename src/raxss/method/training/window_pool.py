@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -61,6 +61,8 @@ class WindowPool:
     with_mask
         Whether windows have their mask of missing samples as one more row, for a network that takes it; it can be
         set later.
+    marks_padding
+        Whether the padding behind short series counts as missing in this mask.
     on_host
         Keep the strip in the host's memory and copy each batch to the device, which is slower; by default where a
         GPU has no room for the pool.
@@ -77,11 +79,15 @@ class WindowPool:
         stride: int,
         device: torch.device,
         with_mask: bool = False,
+        marks_padding: bool = False,
         on_host: bool | None = None,
     ) -> None:
         self.window_length = window_length
         self.n_variates = series[0].n_variates
-        self.has_gaps = any(bool(missing_samples(item.samples).any()) for item in series)
+        self.has_gaps = any(
+            bool(missing_samples(item.samples).any()) or (marks_padding and item.n_samples < window_length)
+            for item in series
+        )
         self.with_mask = with_mask
         self.plants_gaps = False  # on windows in training: `plant_gaps`
         self.device = device
@@ -93,7 +99,8 @@ class WindowPool:
         place = torch.device("cpu") if self.on_host else device
         strips, starts, offset = [], [], 0
         for item, mask in zip(series, usable, strict=True):
-            padded = np.pad(item.samples, ((0, 0), (0, max(window_length - item.n_samples, 0))))
+            n_padded, filler = max(window_length - item.n_samples, 0), np.nan if marks_padding else 0.0
+            padded = np.pad(item.samples, ((0, 0), (0, n_padded)), constant_values=filler) if n_padded else item.samples
             strip = network_strip(padded, with_mask=self.has_gaps)
             within = window_starts(item.n_samples, window_length=window_length, stride=stride)[mask]
             strips.append(strip)
@@ -116,14 +123,14 @@ class WindowPool:
         window_length: int,
         stride: int,
         device: torch.device,
+        marks_padding: bool = False,
     ) -> Self:
         """A pool whose usable windows have the same influence, 0; flat ones are not marked."""
         cut = [windows_of(item, window_length=window_length, stride=stride) for item in series]
         influence = [np.where(item.unusable, np.nan, 0.0) for item in cut]
         flat = [np.zeros(len(item), dtype=np.bool_) for item in cut]
-        return cls(
-            series, targets, influence, flat, window_length=window_length, stride=stride, device=device
-        )
+        cutting: dict[str, Any] = {"window_length": window_length, "stride": stride, "device": device}
+        return cls(series, targets, influence, flat, **cutting, marks_padding=marks_padding)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -181,6 +188,15 @@ class WindowPool:
             self.present(indices),
             self.with_mask and self.has_gaps,
         )
+
+    def training_windows(self, indices: Tensor, *, seed: int) -> Tensor:
+        """Windows by index, as in training: with the gaps of other classes where these are planted."""
+        batch = self.take(indices)
+        if not self.plants_gaps:
+            return batch.windows
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return self.plant_gaps(batch).windows
 
     def plant_gaps(self, batch: Batch) -> Batch:
         """A batch whose windows also miss what one random window of every other class misses.

@@ -1,0 +1,185 @@
+"""Fitting of window classifiers, and out-of-fold predictions with them.
+
+    settings, number of series -> members of a mixture
+    WindowPool, folds of the series -> TrainingWindows -> backbone.fit_windows, weights of a mixture
+    fitted backbone, folds -> FoldPredictor: predictions of training series by a model without their fold
+
+Networks are trained by method/training/loop.py; a mixture with a network uses both. classifier.py calls these.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from raxss.data.series import Series
+from raxss.errors import ConfigError
+from raxss.estimator.config import Config
+from raxss.method.backbones.mixture import Mixture, members_for
+from raxss.method.backbones.protocol import handles_missing
+from raxss.method.backbones.window_classifiers import TrainingWindows, is_fitted_at_once
+from raxss.method.inference import Prediction, Predictor
+from raxss.method.training.window_pool import WindowPool
+from raxss.uncertainty.validation import folds_of
+
+MOST_WINDOWS = 4096  # that window classifiers are fitted on
+MOST_SAMPLES = 2**27  # of these
+MOST_SERIES = 400  # that are predicted out of fold; the standard error of an accuracy over them is .025
+
+
+def with_members(config: Config, n_series: int) -> Config:
+    """Settings in which the members of a mixture are named, for so many series."""
+    options = dict(config.backbone.backbone_options)
+    if config.backbone.backbone != "mixture" or options.get("members", "auto") != "auto":
+        return config
+    options["members"] = members_for(n_series)
+    return replace(config, backbone=replace(config.backbone, backbone_options=options))
+
+
+def trained_part(backbone: nn.Module) -> nn.Module | None:
+    """What is trained by gradients: a network, the network of a mixture, or None."""
+    if not is_fitted_at_once(backbone):
+        return backbone
+    network: nn.Module | None = getattr(backbone, "network", None)
+    return network
+
+
+def check_settings(config: Config, backbone: nn.Module) -> None:
+    """Refuse settings of training by gradients that a window classifier cannot follow."""
+    if not is_fitted_at_once(backbone):
+        return
+    name = type(backbone).__name__
+    for setting, wrong, remedy in (
+        ("training.series_loss_weight", config.training.series_loss_weight > 0, "0"),
+        ("training.window_loss_weight", config.training.window_loss_weight == 0, "1"),
+        ("retrieval.refresh", config.retrieval.refresh != "never", "'never'"),
+        ("retrieval.bank", config.retrieval.bank == "batch", "'series'"),
+        ("aggregation.weighting", config.learns_from_features, "'support'"),
+    ):
+        if wrong:
+            stage, field = setting.split(".")
+            raise ConfigError(
+                f"{setting} = {getattr(getattr(config, stage), field)!r} is for networks, which are trained by "
+                f"gradients; the backbone {name} is fitted at once, on the labels of windows. Set {setting} = "
+                f"{remedy}, or choose a network as backbone."
+            )
+
+
+def series_folds(targets: NDArray[np.int64], groups: NDArray[Any] | None, *, seed: int) -> NDArray[np.int64]:
+    """The fold of each series, whole groups at a time; -1 where there are fewer than two groups."""
+    found = folds_of(targets, groups, seed=seed)
+    return found if found.max() > 0 else np.full(len(targets), -1)
+
+
+def drawn_windows(pool: WindowPool, *, seed: int) -> NDArray[np.int64]:
+    """Windows of a pool that a classifier is fitted on: one of every series, the others at random."""
+    most = min(MOST_WINDOWS, max(MOST_SAMPLES // (len(pool.strip) * pool.window_length), 256))
+    series = pool.series.cpu().numpy()
+    drawn = np.random.default_rng(seed).permutation(len(pool))
+    first = np.zeros(len(drawn), dtype=bool)
+    first[np.unique(series[drawn], return_index=True)[1]] = True
+    chosen: NDArray[np.int64] = np.sort(drawn[np.argsort(~first, kind="stable")][:most])
+    return chosen
+
+
+def fit_at_once(
+    backbone: nn.Module,
+    pool: WindowPool,
+    folds: NDArray[np.int64],  # (n_series,)
+    class_weights: NDArray[np.float64] | None,  # (C,)
+    *,
+    n_classes: int,
+    seed: int,
+) -> dict[str, Any]:
+    """Fit the window classifiers of a backbone on windows of a pool; return the row of the history."""
+    began = time.perf_counter()
+    indices = torch.from_numpy(drawn_windows(pool, seed=seed)).to(pool.starts.device)
+    series = pool.series[indices].cpu().numpy()
+    targets = pool.targets.cpu().numpy()[series]
+    weights = np.ones(len(targets)) if class_weights is None else np.asarray(class_weights)[targets]
+    training = TrainingWindows(
+        windows=pool.training_windows(indices, seed=seed),
+        targets=targets,
+        series=series,
+        folds=folds[series],
+        n_classes=n_classes,
+        weights=weights / weights.mean(),
+        seed=seed,
+    )
+    backbone.eval()
+    with torch.no_grad():
+        found = backbone.fit_windows(training)  # type: ignore[operator]
+    own = found[np.arange(len(targets)), targets]
+    loss = float(-np.log(np.clip(own, 1e-6, None)).mean())
+    return {
+        "epoch": 1,
+        "train_loss": loss,
+        "windows": len(targets),
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def weigh_members(backbone: nn.Module, validation: WindowPool | None) -> None:
+    """Set the weights of a mixture with a network by the windows of the validation set."""
+    if not isinstance(backbone, Mixture) or backbone.network is None or validation is None or not len(validation):
+        return
+    validation.with_mask = handles_missing(backbone)
+    every = -(-len(validation) // MOST_WINDOWS)
+    series = validation.series[::every].cpu().numpy()
+    targets = validation.targets.cpu().numpy()[series]
+    backbone.weigh_by_validation(list(validation.all_windows(every=every)), targets, series)
+
+
+@dataclass(frozen=True, eq=False)
+class FoldPredictor:
+    """Out-of-fold predictions of training series, each by the backbone without its fold.
+
+    In place of a `Predictor` where series that the model was fitted on take the part of a validation set.
+    """
+
+    predictor: Predictor
+    folds: NDArray[np.int64]  # of the series that are predicted
+
+    @property
+    def smoothing(self) -> float:
+        """That of the predictor."""
+        return self.predictor.smoothing
+
+    def predictions(
+        self,
+        series: list[Series],
+        *,
+        with_lists: bool = True,
+        on_progress: Callable[[float], None] | None = None,
+    ) -> Iterator[Prediction]:
+        """As `Predictor.predictions`, for the series that folds are known of, in their order."""
+        assert len(series) == len(self.folds), "folds are known of other series"
+        found: dict[int, Prediction] = {}
+        for fold in np.unique(self.folds).tolist():
+            places = np.flatnonzero(self.folds == fold).tolist()
+            own = self._without(fold).predictions([series[place] for place in places], with_lists=with_lists)
+            found |= dict(zip(places, own, strict=True))
+        return iter([found[place] for place in range(len(series))])
+
+    def window_probabilities(self, series: list[Series]) -> Iterator[NDArray[np.float64]]:
+        """As `Predictor.window_probabilities`."""
+        plain = replace(self, predictor=replace(self.predictor, weighting="uniform", smoothing=0.0))
+        return (item.usable_posteriors for item in plain.predictions(series, with_lists=False))
+
+    def _without(self, fold: int) -> Predictor:
+        held_out = self.predictor.backbone.held_out(fold)  # type: ignore[operator]
+        return replace(self.predictor, backbone=held_out)
+
+
+def some_series(folds: NDArray[np.int64], usable: NDArray[np.bool_], *, seed: int) -> NDArray[np.int64]:
+    """Places of the training series that are predicted out of fold, at most `MOST_SERIES`."""
+    places = np.flatnonzero(usable & (folds >= 0))
+    chosen: NDArray[np.int64] = np.sort(np.random.default_rng(seed).permutation(places)[:MOST_SERIES])
+    return chosen
