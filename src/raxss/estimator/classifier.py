@@ -352,7 +352,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def from_config(cls, config: Config, **parameters: Any) -> Self:
         """An unfitted estimator with these settings; ``parameters`` override them."""
         settings = config.parameters()
-        settings["backbone_options"] = settings["backbone_options"] or None  # as the signature writes none
+        for name in ("backbone_options", "class_weight"):
+            settings[name] = settings[name] or None  # as the signature writes none
         return cls(**(settings | parameters))
 
     @classmethod

@@ -16,7 +16,8 @@ from raxss.method.class_weights import checked_class_weight
 FEWEST_STEPS = 600  # of the optimiser; with fewer, small sets were not even fitted
 STEPS_AN_EPOCH = 8  # at least, within these batch sizes:
 BATCH_SIZES = (8, 64)
-EPOCHS = (20, 200)  # least and most
+EPOCHS = (20, 200)  # least and most, but
+MOST_STEPS = 4000  # where 20 epochs are more than these, there are fewer: overlapping windows repeat each other
 VALIDATIONS = 20  # in all
 VALIDATION_FRACTION = 0.125  # an eighth of 80 % is the paper's 10 %
 LEARNED_LOSS = 0.005  # below it training ends
@@ -75,7 +76,7 @@ class TrainingConfig:
         """Resolve ``"auto"`` for a number of training windows and of validation series.
 
         Batches hold an eighth of the windows, from 8 to 64. There are 20 epochs, or as many more (200 at most) as
-        make 600 steps, unless the loss falls below .005 before. Patience is a quarter of the epochs; with fewer
+        make 600 steps, or as many fewer as make 4000, unless the loss falls below .005 before. Patience is a quarter of the epochs; with fewer
         than 50 validation series, which would choose an epoch by chance, there is no early stopping.
 
         Examples
@@ -93,8 +94,9 @@ class TrainingConfig:
         else:
             batch_size = self.batch_size
         if self.max_epochs == "auto":
-            needed = math.ceil(FEWEST_STEPS / math.ceil(max(n_windows, 1) / batch_size))
-            max_epochs = min(max(needed, EPOCHS[0]), EPOCHS[1])
+            an_epoch = math.ceil(max(n_windows, 1) / batch_size)
+            least = min(EPOCHS[0], math.ceil(MOST_STEPS / an_epoch))
+            max_epochs = min(max(math.ceil(FEWEST_STEPS / an_epoch), least), EPOCHS[1])
         else:
             max_epochs = self.max_epochs
         chooses = self.patience != "auto" or n_validation >= FEWEST_TO_CHOOSE
