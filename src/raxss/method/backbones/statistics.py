@@ -29,8 +29,8 @@ TINY = 1e-6
 def n_statistics(n_variates: int, window_length: int) -> int:
     """Number of statistics of a window.
 
-    >>> n_statistics(1, 1024)
-    402
+    >>> n_statistics(1, 1024), n_statistics(3, 1024)
+    (401, 1206)
     """
     each = 4 * N_INTERVALS * PER_INTERVAL + 14 + len(_lags(window_length)) + len(_bands(window_length))
     return n_variates * each + len(_pairs(n_variates))
@@ -65,7 +65,7 @@ def window_statistics(windows: Tensor) -> Tensor:
 
 
 def _of_equal_extent(x: Tensor, length: int) -> Tensor:
-    """``(batch, n_variates, n)`` whose last sample is present -> ``(batch, d)``; ``length`` is that of the window."""
+    """``(batch, n_variates, n)``, the last sample present -> ``(batch, d)``; ``length``: of a whole window."""
     n = x.shape[2]
     mean, deviation = x.nanmean(dim=2, keepdim=True), _deviation(x)
     standard = (x - mean) / (deviation + TINY)
@@ -98,13 +98,14 @@ def _of_equal_extent(x: Tensor, length: int) -> Tensor:
     if not pairs:
         return by_variate
     filled = standard.nan_to_num(nan=0.0)
-    products = filled @ filled.transpose(1, 2) / n
+    n_present = x[:, :1].isfinite().sum(dim=2, keepdim=True)
+    products = filled @ filled.transpose(1, 2) / n_present
     one, other = torch.tensor(pairs, device=x.device).T
     return torch.cat([by_variate, products[:, one, other]], dim=1)
 
 
 def _over_intervals(values: Tensor) -> list[Tensor]:
-    """Quantiles and mean over all of the values, their halves, quarters and eighths: ``(batch, n_variates)`` each."""
+    """Quantiles and mean over the values, their halves, quarters and eighths: ``(batch, n_variates)`` each."""
     n, columns = values.shape[2], []
     for depth in range(DEPTH + 1):
         for part in range(2**depth):
