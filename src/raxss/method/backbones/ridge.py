@@ -31,7 +31,7 @@ from raxss.method.backbones.window_classifiers import (
 PENALTIES = tuple(10.0 ** (k / 2) for k in range(-6, 7))  # alpha, in units of the mean eigenvalue
 SCALES = (1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 40.0)  # s
 LEAST_WEIGHT = 1e-9  # of a window, so that its residual can be divided by the root of it
-JITTER = 1e-6  # for a series that alone decides the solution
+JITTER = 1e-9  # for a series that alone decides the solution
 
 
 @register_classifier("ridge")
