@@ -93,6 +93,7 @@ def fit_at_once(
     backbone: nn.Module,
     pool: WindowPool,
     folds: NDArray[np.int64],  # (n_series,)
+    groups: NDArray[Any] | None,  # (n_series,)
     class_weights: NDArray[np.float64] | None,  # (C,)
     *,
     n_classes: int,
@@ -108,6 +109,7 @@ def fit_at_once(
         windows=pool.training_windows(indices, seed=seed),
         targets=targets,
         series=series,
+        groups=series if groups is None else np.unique(groups, return_inverse=True)[1][series],
         folds=folds[series],
         n_classes=n_classes,
         weights=weights / weights.mean(),
@@ -128,7 +130,12 @@ def fit_at_once(
 
 def weigh_members(backbone: nn.Module, validation: WindowPool | None) -> None:
     """Set the weights of a mixture with a network by the windows of the validation set."""
-    if not isinstance(backbone, Mixture) or backbone.network is None or validation is None or not len(validation):
+    if (
+        not isinstance(backbone, Mixture)
+        or backbone.network is None
+        or validation is None
+        or not len(validation)
+    ):
         return
     validation.with_mask = handles_missing(backbone)
     every = -(-len(validation) // MOST_WINDOWS)

@@ -34,8 +34,8 @@ from raxss.data.prepare.rates import ModelPreparation, check_rates_of_model, oth
 from raxss.data.series import Series, SeriesCollection
 from raxss.data.training_overlap import TrainingRecord, describe_data
 from raxss.errors import SignalWarning
-from raxss.estimator import at_once, inputs
-from raxss.estimator import fit as steps, out_of_fold
+from raxss.estimator import at_once, inputs, out_of_fold
+from raxss.estimator import fit as steps
 from raxss.estimator.config import Config
 from raxss.estimator.persistence import describe_model, load_model, save_model
 from raxss.explain.export.report import report_of
@@ -44,8 +44,8 @@ from raxss.explain.series_evidence import SeriesEvidence
 from raxss.explain.tracing import trace_prediction
 from raxss.method.aggregation import AggregationConfig
 from raxss.method.backbones.protocol import BackboneConfig, describe
-from raxss.method.class_weights import class_weights
 from raxss.method.backbones.window_classifiers import is_fitted_at_once
+from raxss.method.class_weights import class_weights
 from raxss.method.feature_heads import FeatureHeads, heads_in_use
 from raxss.method.inference import Prediction, Predictor
 from raxss.method.retrieval.front import RetrievalConfig
@@ -457,7 +457,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.seed_ = steps.drawn_seed(self.random_state)
         self.n_variates_ = series[0].n_variates
         config = at_once.with_members(config, n_given)
-        windows = plan_windows(config.windows, [item.n_samples for item in series], rate=inputs.known_rate(series))
+        windows = plan_windows(
+            config.windows, [item.n_samples for item in series], rate=inputs.known_rate(series)
+        )
         self.window_length_, self.stride_ = windows.window_length, windows.stride
         requested = config.windows.window_length
         chosen = WindowConfig(
@@ -497,10 +499,12 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if len(part)
         ]
         pool, validation_pool = pools[0], pools[1] if len(pools) == 2 else None
-        folds = np.full(len(train_indices), -1)
+        folds, train_groups = (
+            np.full(len(train_indices), -1),
+            None if groups is None else groups[train_indices],
+        )
         if learner is None:
-            own = None if groups is None else groups[train_indices]
-            folds = at_once.series_folds(targets[train_indices], own, seed=self.seed_)
+            folds = at_once.series_folds(targets[train_indices], train_groups, seed=self.seed_)
         if crosses:
             usable = np.zeros(len(folds), dtype=bool)
             usable[at_once.some_series(folds, pool.n_windows > 0, seed=self.seed_)] = True
@@ -536,7 +540,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             pools,
             self.backbone_,
             [series[index] for index in train_indices],
-            None if groups is None else groups[train_indices],
+            train_groups,
             share_missing=config.backbone.share_missing,
             seed=self.seed_,
         )
@@ -545,7 +549,13 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             logger.info("fitting %s on windows of %d series", describe(self.backbone_), len(train_indices))
             history.append(
                 at_once.fit_at_once(
-                    self.backbone_, pool, folds, weights, n_classes=len(self.classes_), seed=self.seed_
+                    self.backbone_,
+                    pool,
+                    folds,
+                    train_groups,
+                    weights,
+                    n_classes=len(self.classes_),
+                    seed=self.seed_,
                 )
             )
         self.best_epoch_, self.interrupted_ = len(history), False

@@ -133,9 +133,7 @@ def initial_temperature(config: Config) -> float:
     return 0.1 if temperature == "learned" else float(temperature)
 
 
-def announce_training(
-    network: nn.Module, pool: WindowPool, plan: TrainingPlan, *, n_validation: int
-) -> None:
+def announce_training(network: nn.Module, pool: WindowPool, plan: TrainingPlan, *, n_validation: int) -> None:
     """Log what will be trained."""
     logger.info(
         "training %s on %d windows of %d series, %d at a time, for up to %d epochs",
@@ -252,7 +250,10 @@ def describe_windows(
     n_short = sum(length < window_length for length in lengths)
     padded = f"; {n_short} of {len(lengths)} series are shorter and are padded with zeros" if n_short else ""
     if requested == "auto":
-        return f"windows have {window_length} samples ({reason}) at a stride of {stride}, {per_series}{padded}.", False
+        return (
+            f"windows have {window_length} samples ({reason}) at a stride of {stride}, {per_series}{padded}.",
+            False,
+        )
     if window_length < requested:
         start = f"window_length={requested} is longer than every series: windows have {window_length} samples"
         return f"{start}, and {per_series}{padded}.", True

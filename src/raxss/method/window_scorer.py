@@ -183,7 +183,9 @@ class Scorer:
                     raw = self._backbone(batch)
                 if logits is None:
                     # One tensor for all: small results kept between large passes would fragment the memory.
-                    dtype = torch.float64 if raw.dtype == torch.float64 else torch.float32  # of window classifiers
+                    dtype = (
+                        torch.float64 if raw.dtype == torch.float64 else torch.float32
+                    )  # of window classifiers
                     logits = raw.new_empty((len(windows), raw.shape[1]), dtype=dtype)
                 logits[which] = raw
                 if with_features:

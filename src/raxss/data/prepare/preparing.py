@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, count

@@ -2,10 +2,10 @@
 
     windows (batch, n_variates, length) -> posteriors of each member -> sum of w_i p_i -> logits (batch, n_outputs)
 
-A window has one posterior, a convex combination over members, so contributions of windows still add up to the score.
-The weights are those with the largest likelihood of series that the members were not fitted on: out of fold, or on the
-validation set where a network is a member. Next: window_classifiers.py has the members; ensemble.py is a mean of
-networks that are trained together.
+A window has one posterior, a convex combination over members, so contributions of windows still add up to the
+score. The weights are those with the largest likelihood of series that the members were not fitted on: out of fold,
+or on the validation set where a network is a member. Next: window_classifiers.py has the members; ensemble.py is a
+mean of networks that are trained together.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from raxss.errors import ConfigError
+from raxss.errors import ConfigError, one_of
 from raxss.method.aggregation import posteriors_of
 from raxss.method.backbones.protocol import (
     build_backbone,
@@ -47,7 +47,8 @@ CLASSIFIERS: tuple[Mapping[str, Any], ...] = (
 #: The member that joins where there are enough series to judge it by a validation set.
 NETWORK: Mapping[str, Any] = {"backbone": "multiview", "views": ["shapes", "rhythms"]}
 SERIES_FOR_A_NETWORK = 400  # an eighth of which, 50, is the fewest validation series that choose an epoch
-PRIOR = 2.0  # series that each member has explained before any was seen: weights start out equal
+PRIOR = 2.0  # series that each member has explained before any was seen
+LEAST_LIKELIHOOD = 1e-3  # of a series, so that one that a member gets entirely wrong does not decide alone
 
 
 @register_classifier("mixture")
@@ -83,17 +84,7 @@ class Mixture(nn.Module):
         members: str | Sequence[Mapping[str, Any]] = "auto",
     ) -> None:
         super().__init__()
-        tables = members_for(0) if isinstance(members, str) else list(members)
-        if isinstance(members, str) and members != "auto":
-            raise ConfigError(
-                f"members is {members!r}; needed is 'auto', or a list with a table for each member."
-            )
-        if not tables or not all(isinstance(table, Mapping) and "backbone" in table for table in tables):
-            raise ConfigError(
-                f"members is {members!r}; needed is a table for each member with its backbone and options, such as "
-                "[{'backbone': 'ridge', 'view': 'ppv'}, {'backbone': 'extra-trees'}]."
-            )
-        check_at_most(members=len(tables))
+        tables = _checked_members(members)
         self.n_variates, self.n_outputs = n_variates, n_outputs
         self.n_classes = 2 if n_outputs == 1 else n_outputs
         self.members = nn.ModuleList(
@@ -106,10 +97,13 @@ class Mixture(nn.Module):
             )
             for table in tables
         )
-        if any(isinstance(member, Mixture) for member in self.members) or len(self._trained) > 1:
+        n_trained = len(self._trained)
+        nested = any(isinstance(member, Mixture) for member in self.members)
+        if nested or n_trained > 1 or n_trained == len(tables):
             raise ConfigError(
-                f"a mixture of {[table['backbone'] for table in tables]} cannot be made: its members are window "
-                "classifiers and at most one network, and no mixture. For several networks, use one 'ensemble'."
+                f"a mixture of {[table['backbone'] for table in tables]} cannot be made: its members are one or "
+                "more window classifiers and at most one network, and no mixture. For several networks, use one "
+                "'ensemble'."
             )
         self.widths = [n_features(member, n_variates, window_length) for member in self.members]
         self.register_buffer("weights", torch.full((len(tables),), 1 / len(tables), dtype=torch.float64))
@@ -124,19 +118,35 @@ class Mixture(nn.Module):
         return next(iter(self._trained), None)
 
     def fit_windows(self, training: TrainingWindows) -> Floats:
-        """Fit the window classifiers; weigh all members by their out-of-fold posteriors if no network is among them.
+        """Fit the window classifiers; unless a network is a member, weigh them by their out-of-fold posteriors.
 
-        Returns the out-of-fold posteriors of the mixture ``(n, C)``, NaN where nothing is held out.
+        Returns the out-of-fold posteriors ``(n, C)`` of the mixture of the window classifiers, a network left out;
+        NaN for windows in no fold.
         """
-        found = [member.fit_windows(training) for member in self.members if is_fitted_at_once(member)]
+        fitted: list[Any] = [member for member in self.members if is_fitted_at_once(member)]
+        found = np.stack([member.fit_windows(training) for member in fitted])
         self.weights.fill_(1 / len(self.members))
-        if self.network is None and training.n_folds:
-            self.weigh(np.stack(found), training.targets, training.series)
-        return np.tensordot(self.weights.cpu().numpy()[: len(found)], np.stack(found), axes=1)
+        if self.network is not None:
+            return found.mean(axis=0)
+        held_out = training.folds >= 0
+        if held_out.any():
+            self.weigh(
+                found[:, held_out],
+                training.targets[held_out],
+                training.series[held_out],
+                training.weights[held_out],
+            )
+        return np.tensordot(self.weights.cpu().numpy(), found, axes=1)
 
-    def weigh(self, posteriors: Floats, targets: NDArray[np.int64], series: NDArray[np.int64]) -> None:
-        """Set the weights by posteriors ``(n_members, n, C)`` of windows that the members were not fitted on."""
-        self.weights.copy_(torch.from_numpy(mixture_weights(posteriors, targets, series)))
+    def weigh(
+        self,
+        posteriors: Floats,  # (n_members, n, C)
+        targets: NDArray[np.int64],  # (n,)
+        series: NDArray[np.int64],  # (n,)
+        weights: Floats | None = None,  # (n,)
+    ) -> None:
+        """Set the weights by posteriors of windows that the members were not fitted on (`mixture_weights`)."""
+        self.weights.copy_(torch.from_numpy(mixture_weights(posteriors, targets, series, weights)))
 
     def weigh_by_validation(
         self, windows: Sequence[Tensor], targets: NDArray[np.int64], series: NDArray[np.int64]
@@ -182,6 +192,21 @@ class Mixture(nn.Module):
         return posteriors_of(logits.double()), features.float()
 
 
+def _checked_members(members: str | Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """A table for each member."""
+    if isinstance(members, str):
+        one_of("members", members, ("auto",))
+        return list(members_for(0))
+    tables: list[Any] = list(members)
+    if not tables or not all(isinstance(table, Mapping) and "backbone" in table for table in tables):
+        raise ConfigError(
+            f"members is {members!r}; needed is a table for each member with its backbone and options. Set "
+            "members = [{'backbone': 'ridge', 'view': 'ppv'}, {'backbone': 'extra-trees'}], for example."
+        )
+    check_at_most(members=len(tables))
+    return tables
+
+
 def members_for(n_series: int) -> list[dict[str, Any]]:
     """Members of a mixture that is fitted on so many series.
 
@@ -196,26 +221,32 @@ def mixture_weights(
     posteriors: Floats,  # (n_members, n, C) of windows
     targets: NDArray[np.int64],  # (n,)
     series: NDArray[np.int64],  # (n,)
+    weights: Floats | None = None,  # (n,) class weights, equal within a series; None: 1
     *,
     n_rounds: int = 200,
 ) -> Floats:  # (n_members,)
     """Weights of the members with the largest likelihood of the series, by expectation maximisation.
 
-    A series has the mean posterior of its windows. Each member starts out as if it had explained `PRIOR` series, so
-    that a few series move the weights little.
+    With l_ms, the mean posterior of the true class over the windows of series s by member m, and the class weights
+    c_s, a round is
+
+        r_ms = w_m l_ms / sum over m of w_m l_ms,    w_m = (sum over s of c_s r_ms + PRIOR) / total
+
+    Each member starts out as if it had explained `PRIOR` series, so that few series move the weights little.
 
     >>> right, wrong = np.array([[0.9, 0.1]] * 40), np.array([[0.2, 0.8]] * 40)
     >>> mixture_weights(np.stack([right, wrong]), np.zeros(40, dtype=int), np.arange(40)).round(2)
-    array([0.95, 0.05])
+    array([0.94, 0.06])
     """
-    names, place = np.unique(series, return_inverse=True)
-    own = np.zeros((len(posteriors), len(names)))
-    for row, found in zip(own, posteriors, strict=True):
-        np.add.at(row, place, found[np.arange(len(targets)), targets])
-    likelihood = np.clip(own / np.bincount(place), 1e-3, None)  # of the true class, (n_members, n_series)
-    weights = np.full(len(posteriors), 1 / len(posteriors))
+    _, first, place = np.unique(series, return_index=True, return_inverse=True)
+    own = posteriors[:, np.arange(len(targets)), targets]
+    means = np.stack([np.bincount(place, weights=row) for row in own]) / np.bincount(place)
+    likelihood = np.clip(means, LEAST_LIKELIHOOD, None)  # (n_members, n_series)
+    count = np.ones(len(first)) if weights is None else weights[first]
+    found = np.full(len(posteriors), 1 / len(posteriors))
     for _ in range(n_rounds):
-        share = weights[:, None] * likelihood
+        share = found[:, None] * likelihood
         share /= share.sum(axis=0)
-        weights = (share.sum(axis=1) + PRIOR) / (len(names) + PRIOR * len(weights))
-    return weights
+        found = share @ count + PRIOR
+        found /= found.sum()
+    return found

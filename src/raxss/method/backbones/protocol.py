@@ -147,7 +147,8 @@ def build_backbone(
     Parameters
     ----------
     backbone
-        A registered name, or a callable ``(n_variates, window_length, n_outputs, **options) -> nn.Module``.
+        A registered name, or a callable ``(n_variates, window_length, n_outputs, **options) -> nn.Module``,
+        or a classifier of scikit-learn (any_classifier.py).
     n_outputs
         1 for two classes, C for C > 2.
     options
@@ -325,6 +326,10 @@ def _resolve(backbone: str | BackboneMaker) -> tuple[BackboneMaker, str]:
             "is needed, because each fit starts from fresh weights. Pass the class, or a function "
             "(n_variates, window_length, n_outputs) -> nn.Module."
         )
+    if not isinstance(backbone, type) and hasattr(backbone, "fit"):
+        from raxss.method.backbones.any_classifier import maker_of  # imports this module
+
+        return maker_of(backbone), type(backbone).__name__
     if not callable(backbone):
         raise BackboneError(
             f"backbone is {backbone!r} of type {type(backbone).__name__}; needed is a name "

@@ -1,6 +1,8 @@
 """Ridge classifier on features of windows: least squares on class indicators, with a softmax.
 
-    standardised features (n, d) -> B: min |Y - X B|² + alpha |B|² -> softmax(s (X B + mean Y)) -> posteriors (n, C)
+    standardised features X (n, d), class indicators Y (n, C), class weights w (n,)
+        -> B, b: min sum of w_i |y_i - b - x_i B|² + alpha |B|²
+        -> softmax(s (X B + b)): posteriors (n, C)
 
 alpha and the scale s are chosen by the likelihood of whole series, each scored by the exact solution without it:
 for ridge regression that solution follows from one decomposition. PPV features with this classifier are
@@ -9,16 +11,27 @@ MiniROCKET (Dempster, Schmidt and Webb, KDD 2021), here for windows and with pos
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
+from scipy.special import softmax
 from torch import Tensor
 
 from raxss.method.backbones.protocol import register_classifier
-from raxss.method.backbones.window_classifiers import Floats, TrainingWindows, WindowClassifier
+from raxss.method.backbones.window_classifiers import (
+    Floats,
+    TrainingWindows,
+    WindowClassifier,
+    series_log_loss,
+)
 
 PENALTIES = tuple(10.0 ** (k / 2) for k in range(-6, 7))  # alpha, in units of the mean eigenvalue
 SCALES = (1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 40.0)  # s
+LEAST_WEIGHT = 1e-9  # of a window, so that its residual can be divided by the root of it
+JITTER = 1e-9  # for a series that alone decides the solution
 
 
 @register_classifier("ridge")
@@ -31,6 +44,13 @@ class Ridge(WindowClassifier):
     ----------
     view, normalise
         See `WindowClassifier`.
+
+    Examples
+    --------
+    >>> ridge = Ridge(n_variates=1, window_length=64, n_outputs=3)
+    >>> ridge(torch.zeros(2, 1, 64)).softmax(dim=1)  # not fitted yet
+    tensor([[0.3333, 0.3333, 0.3333],
+            [0.3333, 0.3333, 0.3333]], dtype=torch.float64)
     """
 
     coefficients: Tensor
@@ -48,26 +68,26 @@ class Ridge(WindowClassifier):
     ) -> None:
         super().__init__(n_variates, window_length, n_outputs, view=view, normalise=normalise)
         self.register_buffer("coefficients", torch.zeros(self.view.d, self.n_classes, dtype=torch.float64))
-        self.register_buffer(
-            "intercept", torch.full((self.n_classes,), 1 / self.n_classes, dtype=torch.float64)
-        )
+        self.register_buffer("intercept", torch.zeros(self.n_classes, dtype=torch.float64))
         self.register_buffer("scale", torch.ones((), dtype=torch.float64))
         self._without: list[tuple[Tensor, Tensor]] = []  # coefficients and intercept without each fold
 
     def _fit(self, standard: Tensor, training: TrainingWindows) -> None:
         x = standard.double().cpu().numpy()
         y = np.eye(training.n_classes)[training.targets]
-        root = np.sqrt(training.weights)[:, None]
-        penalty, scale = chosen_penalty(x, y, training)
-        self.scale.fill_(scale)
-        gram = (root * x) @ (root * x).T  # windows are fewer than features as a rule; at most some thousand
-        everything = np.ones(len(x), dtype=bool)
-        self._without = [
-            _solution(x, y, root, gram, training.folds != fold, penalty) for fold in range(training.n_folds)
-        ]
-        coefficients, intercept = _solution(x, y, root, gram, everything, penalty)
+        weights = np.maximum(training.weights, LEAST_WEIGHT)
+        products = x @ x.T  # windows are fewer than features as a rule
+        penalty, scale = chosen_penalty(products, y, weights, training)
+
+        def solution(used: NDArray[np.bool_]) -> tuple[Tensor, Tensor]:
+            some = products[np.ix_(used, used)]
+            return ridge_solution(x[used], y[used], weights[used], some, penalty)
+
+        coefficients, intercept = solution(np.ones(len(x), dtype=bool))
         self.coefficients.copy_(coefficients)
         self.intercept.copy_(intercept)
+        self.scale.fill_(scale)
+        self._without = [solution(training.folds != fold) for fold in range(training.n_folds)]
 
     def _posteriors(self, standard: Tensor) -> Tensor:
         return self._softmax(standard, self.coefficients, self.intercept)
@@ -79,52 +99,73 @@ class Ridge(WindowClassifier):
         return torch.softmax(self.scale * (standard.double() @ coefficients + intercept), dim=1)
 
 
-def chosen_penalty(x: Floats, y: Floats, training: TrainingWindows) -> tuple[float, float]:
-    """Penalty and scale with the largest likelihood of series, each scored without its own windows.
-
-    With the eigenvalues e and eigenvectors Q of X X', the fit is H Y with H = Q diag(e / (e + alpha)) Q', and the
-    residuals of a series B that is left out are (I - H_BB)^-1 (Y - H Y)_B.
-    """
-    root = np.sqrt(training.weights)[:, None]
-    centred = root * (y - y.mean(axis=0))
-    values, vectors = np.linalg.eigh((root * x) @ (root * x).T)
-    values = np.clip(values, 0.0, None)
-    spectral = vectors.T @ centred
-    order = np.argsort(training.series, kind="stable")
-    blocks = np.split(order, np.flatnonzero(np.diff(training.series[order])) + 1)
-    targets = training.targets[[block[0] for block in blocks]]
-    unit = max(values.mean(), 1e-12)
+def chosen_penalty(
+    products: Floats, y: Floats, weights: Floats, training: TrainingWindows
+) -> tuple[float, float]:
+    """Penalty alpha and scale s with the largest likelihood of series, each scored without its group."""
+    centred = weighted_products(products, weights)
+    unit = max(np.trace(centred) / len(centred), 1e-12)
+    penalties = [unit * factor for factor in PENALTIES]
     best = (np.inf, unit, 1.0)
-    for penalty in (unit * factor for factor in PENALTIES):
-        shrinkage = values / (values + penalty)
-        residuals = centred - vectors @ (shrinkage[:, None] * spectral)
-        left_out = np.empty_like(residuals)
-        for block in blocks:
-            some = vectors[block]
-            hat = (some * shrinkage) @ some.T + 1 / len(x)  # with the mean
-            left_out[block] = np.linalg.solve((1 + 1e-6) * np.eye(len(block)) - hat, residuals[block])
-        outputs = y - left_out / root
+    for penalty, outputs in left_out_outputs(centred, y, weights, training.groups, penalties):
         for scale in SCALES:
-            exponent = scale * outputs
-            exponent -= exponent.max(axis=1, keepdims=True)
-            posteriors = np.exp(exponent)
-            posteriors /= posteriors.sum(axis=1, keepdims=True)
-            means = np.stack([posteriors[block].mean(axis=0) for block in blocks])
-            loss = -np.log(np.clip(means[np.arange(len(means)), targets], 1e-9, None)).mean()
-            if loss < best[0]:
-                best = (float(loss), penalty, scale)
+            posteriors = softmax(scale * outputs, axis=1)
+            loss = series_log_loss(posteriors, training.targets, training.series, weights)
+            best = min(best, (loss, penalty, scale))
     return best[1], best[2]
 
 
-def _solution(
-    x: Floats, y: Floats, root: Floats, gram: Floats, used: np.ndarray, penalty: float
+def left_out_outputs(
+    centred: Floats,  # (n, n) `weighted_products`
+    y: Floats,  # (n, C)
+    weights: Floats,  # (n,)
+    groups: NDArray[np.int64],  # (n,)
+    penalties: Sequence[float],
+) -> Iterator[tuple[float, Floats]]:
+    """For each penalty, the outputs ``(n, C)`` of windows by the solution without their group.
+
+    With the eigenvalues e and eigenvectors Q of the products, the weighted outputs are H Y with
+    H = Q diag(e / (e + alpha)) Q' + u u', where u is along the roots of the weights (the intercept). The weighted
+    residuals of a group B that is left out are (I - H_BB)^-1 (Y - H Y)_B.
+    """
+    root = np.sqrt(weights)[:, None]
+    unit = root / np.linalg.norm(root)
+    target = root * (y - np.average(y, axis=0, weights=weights))
+    values, vectors = np.linalg.eigh(centred)
+    values = np.clip(values, 0.0, None)
+    spectral = vectors.T @ target
+    order = np.argsort(groups, kind="stable")
+    blocks = np.split(order, np.flatnonzero(np.diff(groups[order])) + 1)
+    for penalty in penalties:
+        shrinkage = values / (values + penalty)
+        residuals = target - vectors @ (shrinkage[:, None] * spectral)
+        for block in blocks:
+            hat = (vectors[block] * shrinkage) @ vectors[block].T + unit[block] @ unit[block].T
+            residuals[block] = np.linalg.solve((1 + JITTER) * np.eye(len(block)) - hat, residuals[block])
+        yield penalty, y - residuals / root
+
+
+def weighted_products(products: Floats, weights: Floats) -> Floats:
+    """Products of rows sqrt(w) (x - weighted mean of x), from those of x: ``(n, n)`` -> ``(n, n)``."""
+    root = np.sqrt(weights)
+    mean = weights / weights.sum()
+    to_mean = products @ mean
+    centred = products - to_mean - to_mean[:, None] + mean @ to_mean
+    return root * centred * root[:, None]
+
+
+def ridge_solution(
+    x: Floats, y: Floats, weights: Floats, products: Floats, penalty: float
 ) -> tuple[Tensor, Tensor]:
-    """Coefficients ``(d, C)`` and intercept ``(C,)`` from some of the windows."""
-    if not used.any():
-        return torch.zeros(x.shape[1], y.shape[1], dtype=torch.float64), torch.full(
-            (y.shape[1],), 1 / y.shape[1]
-        ).double()
-    mean = y[used].mean(axis=0)
-    factor = cho_factor(gram[np.ix_(used, used)] + penalty * np.eye(int(used.sum())))
-    dual = cho_solve(factor, (root * (y - mean))[used])
-    return torch.from_numpy((root * x)[used].T @ dual), torch.from_numpy(mean)
+    """Coefficients B ``(d, C)`` and intercept b ``(C,)``: min sum of w_i |y_i - b - x_i B|² + alpha |B|².
+
+    >>> x, y = np.array([[0.0], [1.0], [2.0]]), np.array([[1.0], [3.0], [5.0]])
+    >>> ridge_solution(x, y, np.ones(3), x @ x.T, penalty=1e-9)
+    (tensor([[2.0000]], dtype=torch.float64), tensor([1.0000], dtype=torch.float64))
+    """
+    root = np.sqrt(weights)[:, None]
+    x_mean, y_mean = (np.average(item, axis=0, weights=weights) for item in (x, y))
+    regular = weighted_products(products, weights) + penalty * np.eye(len(x))
+    dual = cho_solve(cho_factor(regular), root * (y - y_mean))
+    coefficients = (root * (x - x_mean)).T @ dual
+    return torch.from_numpy(coefficients), torch.from_numpy(y_mean - x_mean @ coefficients)

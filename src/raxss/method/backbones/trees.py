@@ -1,14 +1,17 @@
 """Forests of trees on features of windows: extra trees and random forest, kept as arrays.
 
-    standardised features (n, d) -> for every tree the leaf that a window falls into -> mean of their class shares (n, C)
+    standardised features (n, d) -> the leaf of each tree that a window falls into
+        -> p = mean over trees of the class shares of the leaf: posteriors (n, C)
 
-scikit-learn grows the trees; here they are arrays (feature, threshold, children, shares), so that a model folder needs
-no pickle, and a compiled loop descends them. Trees are dealt over the folds of the training series, and those of a
-fold are grown without it: the forest is one, and every series has a posterior from trees that did not see its group.
+scikit-learn grows the trees; here they are arrays (feature, threshold, children, shares), so that a model folder
+needs no pickle, and a compiled loop descends them. The trees are divided among the folds of the training series,
+and those of a fold are grown without it: there is one forest, and every series has a posterior from trees that did
+not see its group.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,7 +27,15 @@ from raxss.method.backbones.sizes import check_at_most
 from raxss.method.backbones.window_classifiers import Floats, TrainingWindows, WindowClassifier
 
 LEAF = -1  # as a feature
-ARRAYS = ("tree_starts", "tree_folds", "node_features", "node_thresholds", "node_children", "leaf_shares")
+DTYPES = {
+    "tree_starts": torch.int64,  # (n_trees,) place of the root in the nodes
+    "tree_folds": torch.int64,  # (n_trees,) the fold that a tree was grown without, or -1
+    "node_features": torch.int64,  # (n_nodes,) the feature that a node compares, or LEAF
+    "node_thresholds": torch.float64,  # (n_nodes,) up to it a window goes to the first child
+    "node_children": torch.int64,  # (n_nodes, 2) places in the nodes; of a leaf, twice its place in the shares
+    "leaf_shares": torch.float64,  # (n_leaves, C)
+}
+ARRAYS = tuple(DTYPES)
 
 
 class Trees(WindowClassifier):
@@ -52,13 +63,14 @@ class Trees(WindowClassifier):
         at_least("n_trees", n_trees, 1)
         check_at_most(n_trees=n_trees)
         self.n_trees = n_trees
-        # One leaf that knows nothing, until it is fitted.
+        # Until it is fitted: one leaf, at which classes have equal shares.
         self.register_buffer("tree_starts", torch.zeros(1, dtype=torch.int64))
         self.register_buffer("tree_folds", torch.full((1,), -1, dtype=torch.int64))
         self.register_buffer("node_features", torch.full((1,), LEAF, dtype=torch.int64))
         self.register_buffer("node_thresholds", torch.zeros(1, dtype=torch.float64))
         self.register_buffer("node_children", torch.zeros(1, 2, dtype=torch.int64))
-        self.register_buffer("leaf_shares", torch.full((1, self.n_classes), 1 / self.n_classes).double())
+        equal = torch.full((1, self.n_classes), 1 / self.n_classes, dtype=torch.float64)
+        self.register_buffer("leaf_shares", equal)
 
     def _fit(self, standard: Tensor, training: TrainingWindows) -> None:
         x = standard.float().cpu().numpy()
@@ -74,6 +86,7 @@ class Trees(WindowClassifier):
             setattr(self, name, torch.from_numpy(array))
 
     def _forest(self, n_trees: int, n_features: int, *, seed: int) -> Any:
+        """A forest of scikit-learn that is not fitted yet."""
         raise NotImplementedError
 
     def _posteriors(self, standard: Tensor) -> Tensor:
@@ -84,19 +97,20 @@ class Trees(WindowClassifier):
 
     def _mean_shares(self, standard: Tensor, used: NDArray[np.bool_]) -> Tensor:
         x = np.ascontiguousarray(standard.float().cpu().numpy())
-        arrays = [getattr(self, name).cpu().numpy() for name in ARRAYS]
-        shares = np.zeros((len(x), self.n_classes))
-        _add_shares(x, arrays[0][used], *arrays[2:], shares)
-        return torch.from_numpy(shares / max(int(used.sum()), 1))
+        starts, _, features, thresholds, children, shares = (
+            getattr(self, name).cpu().numpy() for name in ARRAYS
+        )
+        total = np.zeros((len(x), self.n_classes))
+        _add_shares(x, starts[used], features, thresholds, children, shares, total)
+        return torch.from_numpy(total / max(int(used.sum()), 1))
 
     def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *others: Any) -> None:
-        """Arrays of any size are taken, if they are those of trees."""
-        found = [state.get(prefix + name) for name in ARRAYS]
-        if all(item is not None for item in found):
-            arrays = [np.asarray(item) for item in found]
-            refuse_no_trees(*arrays, n_features=self.view.d, n_classes=self.n_classes)
-            for name, array in zip(ARRAYS, arrays, strict=True):
-                setattr(self, name, torch.from_numpy(array.copy()))
+        """Take arrays of any size, if they are those of trees."""
+        found = [state[prefix + name] for name in ARRAYS if prefix + name in state]
+        if len(found) == len(ARRAYS):  # else reported by torch
+            refuse_no_trees(found, n_features=self.view.d, n_classes=self.n_classes)
+            for name, tensor in zip(ARRAYS, found, strict=True):
+                setattr(self, name, torch.empty_like(tensor, device=getattr(self, name).device))
         super()._load_from_state_dict(state, prefix, *others)
 
 
@@ -111,7 +125,13 @@ class ExtraTrees(Trees):
     view, normalise
         See `WindowClassifier`.
     n_trees
-        In all.
+        In all, over the folds.
+
+    Examples
+    --------
+    >>> ExtraTrees(n_variates=1, window_length=64, n_outputs=1)(torch.zeros(2, 1, 64)).sigmoid()  # not fitted yet
+    tensor([[0.5000],
+            [0.5000]], dtype=torch.float64)
     """
 
     def _forest(self, n_trees: int, n_features: int, *, seed: int) -> Any:
@@ -132,7 +152,12 @@ class RandomForest(Trees):
     view, normalise
         See `WindowClassifier`.
     n_trees
-        In all.
+        In all, over the folds.
+
+    Examples
+    --------
+    >>> RandomForest(n_variates=1, window_length=64, n_outputs=1, n_trees=100).features(torch.zeros(2, 1, 64)).shape
+    torch.Size([2, 16])
     """
 
     def _forest(self, n_trees: int, n_features: int, *, seed: int) -> Any:
@@ -142,8 +167,18 @@ class RandomForest(Trees):
 def arrays_of(trees: list[tuple[int, Any, NDArray[np.int64]]], n_classes: int) -> tuple[NDArray[Any], ...]:
     """Trees of scikit-learn, each with its fold and classes, as the arrays that are named in `ARRAYS`.
 
-    Children and leaves are counted over all trees: the children of an inner node are places in the nodes, and both
-    "children" of a leaf its place in the shares.
+    Nodes and leaves are counted over all trees.
+
+    >>> forest = RandomForestClassifier(2, max_depth=1, bootstrap=False).fit([[0.0], [1.0]], [0, 1])
+    >>> trees = [(-1, tree.tree_, forest.classes_) for tree in forest.estimators_]
+    >>> for name, array in zip(ARRAYS, arrays_of(trees, n_classes=2)):
+    ...     print(name, array.tolist())
+    tree_starts [0, 3]
+    tree_folds [-1, -1]
+    node_features [0, -1, -1, 0, -1, -1]
+    node_thresholds [0.5, 0.0, 0.0, 0.5, 0.0, 0.0]
+    node_children [[1, 2], [0, 0], [1, 1], [4, 5], [2, 2], [3, 3]]
+    leaf_shares [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]
     """
     starts, folds, features, thresholds, children, shares = [], [], [], [], [], []
     n_nodes = n_leaves = 0
@@ -171,32 +206,28 @@ def arrays_of(trees: list[tuple[int, Any, NDArray[np.int64]]], n_classes: int) -
     )
 
 
-def refuse_no_trees(
-    starts: NDArray[np.int64],
-    folds: NDArray[np.int64],
-    features: NDArray[np.int64],
-    thresholds: Floats,
-    children: NDArray[np.int64],
-    shares: Floats,
-    *,
-    n_features: int,
-    n_classes: int,
-) -> None:
-    """Raise a ValueError for arrays that are not trees: a descent must end, inside of the arrays, at class shares."""
-    n = len(features)
-    shapes = thresholds.shape == (n,) and children.shape == (n, 2) and shares.shape[1:] == (n_classes,)
-    whole = all(item.dtype == np.int64 for item in (starts, folds, features, children))
-    if not (shapes and whole and n and len(shares) and len(starts) and starts.shape == folds.shape):
-        raise ValueError("the arrays of its trees do not go together")
+def refuse_no_trees(tensors: Sequence[Tensor], *, n_features: int, n_classes: int) -> None:
+    """Raise a ValueError for tensors that are not trees: a descent must end, within them, at shares of classes."""
+    if [tensor.dtype for tensor in tensors] != list(DTYPES.values()):
+        raise ValueError(
+            f"the arrays of its trees have the types {[str(tensor.dtype) for tensor in tensors]}"
+        )
+    starts, folds, features, thresholds, children, shares = (tensor.cpu().numpy() for tensor in tensors)
+    n, n_leaves = features.size, len(shares) if shares.ndim == 2 else 0
+    needed = [(starts.size,), (starts.size,), (n,), (n,), (n, 2), (n_leaves, n_classes)]
+    found = [item.shape for item in (starts, folds, features, thresholds, children, shares)]
+    if found != needed or 0 in (starts.size, n, n_leaves):
+        raise ValueError(f"the arrays of its trees have the shapes {found}, which do not belong together")
     leaf, places = features == LEAF, np.arange(n)
-    inner = children[~leaf]
+    inner, at_leaves = children[~leaf], children[leaf]
     sound = (
-        bool(((starts >= 0) & (starts < n)).all())
-        and bool(((features >= LEAF) & (features < n_features)).all())
-        and bool(((inner > places[~leaf, None]) & (inner < n)).all())  # downwards, so that a descent ends
-        and bool(((children[leaf] >= 0) & (children[leaf] < len(shares))).all())
-        and bool(np.isfinite(thresholds).all() and np.isfinite(shares).all())
-        and bool(((shares >= 0).all()) and np.allclose(shares.sum(axis=1), 1.0))
+        ((starts >= 0) & (starts < n)).all()
+        and ((features >= LEAF) & (features < n_features)).all()
+        and ((inner > places[~leaf, None]) & (inner < n)).all()  # downwards, so that a descent ends
+        and ((at_leaves >= 0) & (at_leaves < n_leaves)).all()
+        and np.isfinite(thresholds).all()
+        and ((shares >= 0) & (shares <= 1)).all()
+        and np.allclose(shares.sum(axis=1), 1.0)
     )
     if not sound:
         raise ValueError(
@@ -214,7 +245,7 @@ def _add_shares(
     shares: Floats,  # (n_leaves, C)
     total: Floats,  # (n, C) out
 ) -> None:
-    """Add the shares of the leaf that each row falls into, over all trees; `<=` goes left, as in scikit-learn."""
+    """Add up the shares of the leaves that each row falls into; `<=` goes to the first child."""
     for row in range(len(x)):
         for start in starts:
             node = start

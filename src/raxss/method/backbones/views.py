@@ -2,10 +2,10 @@
 
     windows (batch, n_variates, length), their mask (batch, 1, length) or None -> features (batch, d)
 
-``"statistics"`` are those of statistics.py, ``"ppv"`` are the PPV features of MiniROCKET (ppv.py) of a window and its
-differences. Neither is learned; thresholds of PPV features are taken from some training windows (`View.look_at`).
-With ``normalise`` each window is brought to mean 0 and deviation 1 first, for signals whose level and scale carry no
-information. Next: window_classifiers.py.
+``"statistics"`` are those of statistics.py, ``"ppv"`` the PPV features of MiniROCKET (ppv.py) of a window and of
+its differences. Neither is learned; thresholds of PPV features come from some training windows (`View.look_at`).
+With ``normalise`` each window is brought to mean 0 and deviation 1 first, for signals whose level and scale carry
+no information. Next: window_classifiers.py.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ from raxss.method.backbones.statistics import n_statistics, window_statistics
 
 N_PPV = 5000  # features, roughly
 N_DILATIONS = 16
-MOST_CHANNELS = 4  # beyond so many, kernels see sums of some variates
+MOST_CHANNELS = 4  # of windows and differences; beyond so many, kernels see sums of some variates
+N_SUMS = 8  # of each dilation, half of them of differences
 MOST_SUMMED = 9  # variates
 WINDOWS_FOR_CUTS = 256
 TINY = 1e-6
 
 
 class View(nn.Module):
-    """Fixed features of windows; ``d`` is their number."""
+    """Fixed features of windows."""
 
-    d: int
+    d: int  # number of features
+    size: int  # numbers in memory for each window while its features are computed
 
     def look_at(self, windows: Tensor, present: Tensor | None = None) -> None:
         """Take thresholds from training windows ``(batch, n_variates, length)``; most views need none."""
@@ -43,12 +45,13 @@ class StatisticsView(View):
     """`window_statistics` of the samples that are present.
 
     >>> StatisticsView(1, 64)(torch.zeros(3, 1, 64)).shape
-    torch.Size([3, 390])
+    torch.Size([3, 395])
     """
 
     def __init__(self, n_variates: int, window_length: int, *, normalise: bool = False) -> None:
         super().__init__()
         self.normalise, self.d = normalise, n_statistics(n_variates, window_length)
+        self.size = self.d + n_variates * window_length
 
     def forward(self, windows: Tensor, present: Tensor | None = None) -> Tensor:
         """``(batch, n_variates, length)`` -> ``(batch, d)``."""
@@ -60,8 +63,8 @@ class StatisticsView(View):
 class PPVView(View):
     """PPV features of a window and of its differences.
 
-    Missing samples and padding count as 0, the mean of the scaled signal. With more than four variates, each group of
-    kernels sees the sum of some of them, drawn once.
+    Missing samples and padding count as 0, the mean of the scaled signal. With more than two variates, kernels see
+    eight sums of some of them for each dilation, drawn once.
 
     >>> view = PPVView(1, 64)
     >>> view.look_at(torch.randn(8, 1, 64))
@@ -79,7 +82,7 @@ class PPVView(View):
         self.normalise, self.length = normalise, max(window_length, N_TAPS)
         self.mixes = 2 * n_variates > MOST_CHANNELS
         spread = spread_dilations(self.length, N_DILATIONS)
-        n_rows = 2 * MOST_CHANNELS if self.mixes else 2 * n_variates
+        n_rows = N_SUMS if self.mixes else 2 * n_variates
         groups = [(row, dilation) for dilation in spread for row in range(n_rows)]
         rows = range(len(groups)) if self.mixes else [row for row, _ in groups]
         check_allocation(len(groups) * n_variates if self.mixes else 0)
@@ -91,12 +94,12 @@ class PPVView(View):
         n_cuts = max(round(N_PPV / (len(groups) * N_KERNELS)), 1)
         self.register_buffer("cuts", torch.zeros(len(groups), N_KERNELS, n_cuts))
         self.d = self.cuts.numel()
+        self.size = self.d + (len(groups) if self.mixes else n_rows) * self.length
 
     def look_at(self, windows: Tensor, present: Tensor | None = None) -> None:
-        """Thresholds from these windows."""
-        channels = self._channels(
-            windows[:WINDOWS_FOR_CUTS], None if present is None else present[:WINDOWS_FOR_CUTS]
-        )
+        """Thresholds from some of these windows, evenly spread."""
+        places = torch.linspace(0, len(windows) - 1, min(len(windows), WINDOWS_FOR_CUTS)).long()
+        channels = self._channels(windows[places], None if present is None else present[places])
         self.cuts.copy_(fitted_cuts(channels, self.rows, self.dilations, self.cuts.shape[2]))
 
     def forward(self, windows: Tensor, present: Tensor | None = None) -> Tensor:
@@ -112,11 +115,10 @@ class PPVView(View):
         steps = functional.pad(windows.diff(dim=2), (1, 0))
         if not self.mixes:
             return torch.cat([windows, steps], dim=1)
-        half = (
-            torch.arange(len(self.mixture), device=windows.device) % 2 == 0
-        )  # every second row sees differences
-        levels = torch.einsum("rv,bvt->brt", self.mixture, windows)
-        return torch.where(half[:, None], levels, torch.einsum("rv,bvt->brt", self.mixture, steps))
+        found = windows.new_empty(len(windows), len(self.mixture), self.length)
+        found[:, 0::2] = self.mixture[0::2] @ windows
+        found[:, 1::2] = self.mixture[1::2] @ steps
+        return found
 
 
 VIEWS: dict[str, type[View]] = {"statistics": StatisticsView, "ppv": PPVView}

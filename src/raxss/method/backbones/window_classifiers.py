@@ -4,14 +4,14 @@
     windows (batch, n_variates, length) -> view (views.py) -> posteriors (batch, C), as logits
 
 A window classifier is a torch module as every backbone is: buffers hold what was fitted, so it is saved as plain
-arrays, and prediction, retrieval, evidence and reports use it like a network. It is also fitted without each fold of
-the series (`held_out`), so that every training series has a posterior from a model that did not see its group.
-Subclasses: ridge.py, logistic.py, trees.py, any_classifier.py; mixture.py adds several up.
+arrays, and prediction, retrieval, evidence and reports use it like a network. It is also fitted without each fold
+of the series (`held_out`), so that every training series has a posterior from a model that did not see its group.
+Next: ridge.py, logistic.py, trees.py, any_classifier.py are the classifiers; mixture.py is a mean of several.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,41 +28,46 @@ Floats = NDArray[np.float64]
 
 N_COMPONENTS = 16  # principal components of the features, by which windows are compared
 LEAST_POSTERIOR = 1e-6  # so that logits are finite
-FEATURES_AT_ONCE = 2**24  # numbers
+NUMBERS_AT_ONCE = 2**24  # in memory while features are computed
 LEAST_DEVIATION = 1e-2  # of a feature, by which it is divided: one that hardly varies would be noise
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TrainingWindows:
-    """What a window classifier is fitted on."""
+    """What a window classifier is fitted on.
 
-    windows: (
-        Tensor  # (n, n_variates, length) scaled; with the mask of missing samples as one more row, or without
-    )
+    A fold holds whole groups of series. -1 stands for windows that are in no fold and so never held out.
+    """
+
+    windows: Tensor  # (n, n_variates, length) scaled, or (n, n_variates + 1, length) with the mask of samples
     targets: NDArray[np.int64]  # (n,) class indices
-    series: NDArray[np.int64]  # (n,) the series of each window
-    folds: NDArray[
-        np.int64
-    ]  # (n,) the fold of each window, whole groups of series, from 0; -1: nothing is held out
+    series: NDArray[np.int64]  # (n,) index of the series that a window is of
+    folds: NDArray[np.int64]  # (n,) from 0, or -1
     n_classes: int
-    weights: Floats  # (n,) class weight of each window, mean 1
+    weights: Floats  # (n,) class weight of each window, at least 0, mean 1
     seed: int
+
+    def __post_init__(self) -> None:
+        shapes = {
+            len(self.windows),
+            *(len(item) for item in (self.targets, self.series, self.folds, self.weights)),
+        }
+        if len(shapes) > 1 or 0 in shapes:
+            raise ValueError(f"arrays of {sorted(shapes)} windows: each needs the same number, at least 1")
+        if self.n_folds and any((self.folds == fold).all() for fold in range(self.n_folds)):
+            raise ValueError("one fold holds every window; at least two folds are needed, or -1 for none")
 
     @property
     def n_folds(self) -> int:
         """Number of folds; 0 where nothing is held out."""
         return int(self.folds.max()) + 1
 
-    def only(self, kept: NDArray[Any]) -> TrainingWindows:
-        """The windows at these places."""
-        columns = {name: getattr(self, name)[kept] for name in ("targets", "series", "folds", "weights")}
-        return replace(self, windows=self.windows[torch.from_numpy(np.asarray(kept))], **columns)
-
 
 class WindowClassifier(nn.Module):
     """Base class: a view of windows, and a classifier on its features.
 
-    A subclass has `_fit`, `_posteriors` and `_held_out_posteriors`.
+    Features x of a window are standardised by the training windows, z = (x - mean) / deviation. A subclass has
+    `_fit`, `_posteriors` and `_held_out_posteriors`, which get z.
 
     Parameters
     ----------
@@ -70,6 +75,21 @@ class WindowClassifier(nn.Module):
         Features of a window: ``"statistics"`` or ``"ppv"``.
     normalise
         Bring each window to mean 0 and deviation 1 first.
+
+    Examples
+    --------
+    >>> from raxss.method.backbones.ridge import Ridge
+    >>> noise = torch.randn(40, 1, 64, generator=torch.Generator().manual_seed(0))
+    >>> noise[1::2] *= 3  # the second class is louder
+    >>> training = TrainingWindows(
+    ...     windows=noise, targets=np.arange(40) % 2, series=np.arange(40), folds=np.arange(40) // 20,
+    ...     n_classes=2, weights=np.ones(40), seed=0)
+    >>> classifier = Ridge(1, 64, n_outputs=1, view="statistics")
+    >>> out_of_fold = classifier.fit_windows(training)
+    >>> out_of_fold.shape, (out_of_fold.argmax(axis=1) == training.targets).mean()
+    ((40, 2), np.float64(1.0))
+    >>> classifier(torch.zeros(3, 1, 64)).shape
+    torch.Size([3, 1])
     """
 
     handles_missing = True  # takes the mask of missing samples as one more row
@@ -98,7 +118,10 @@ class WindowClassifier(nn.Module):
         self.widths = [N_COMPONENTS]  # of `features`, known without a trial
 
     def fit_windows(self, training: TrainingWindows) -> Floats:
-        """Fit on windows; return their out-of-fold posteriors ``(n, C)``, NaN where nothing is held out."""
+        """Fit on windows, on all of them and without each fold.
+
+        Returns the out-of-fold posteriors of the windows, ``(n, C)`` in float64; NaN for windows in no fold.
+        """
         windows, present = split_mask(training.windows, self.n_variates)
         self.view.look_at(windows, present)
         features = self._view(training.windows)
@@ -110,7 +133,7 @@ class WindowClassifier(nn.Module):
         found = np.full((len(training.targets), self.n_classes), np.nan)
         for fold in range(training.n_folds):
             rows = np.flatnonzero(training.folds == fold)
-            found[rows] = self._held_out_posteriors(standard[torch.from_numpy(rows)], fold).numpy()
+            found[rows] = self._held_out_posteriors(standard[torch.from_numpy(rows)], fold).cpu().numpy()
         return found
 
     def held_out(self, fold: int) -> HeldOut:
@@ -132,11 +155,10 @@ class WindowClassifier(nn.Module):
         return logits_of_posteriors(found.to(windows.device), self.n_outputs), standard @ self.components
 
     def _view(self, windows: Tensor) -> Tensor:
-        windows, present = split_mask(windows, self.n_variates)
-        n_at_once = max(FEATURES_AT_ONCE // max(self.view.d, windows.shape[1] * windows.shape[2]), 1)
-        masks = [None] * len(windows) if present is None else present.split(n_at_once)
-        parts = zip(windows.split(n_at_once), masks, strict=False)
-        return torch.cat([self.view(some, mask) for some, mask in parts])
+        """Features ``(n, d)`` of windows, with the mask of samples as one more row or without; some at a time."""
+        n_at_once = max(NUMBERS_AT_ONCE // self.view.size, 1)
+        parts = (split_mask(some, self.n_variates) for some in windows.split(n_at_once))
+        return torch.cat([self.view(some, present) for some, present in parts])
 
     def _standardise(self, features: Tensor) -> Tensor:
         return (features - self.mean) / self.deviation
@@ -193,6 +215,24 @@ def logits_of_posteriors(posteriors: Tensor, n_outputs: int) -> Tensor:
     """
     logs = posteriors.clamp(LEAST_POSTERIOR, 1.0).log()
     return logs[:, 1:] - logs[:, :1] if n_outputs == 1 else logs
+
+
+def series_log_loss(
+    posteriors: Floats,  # (n, C) of windows
+    targets: NDArray[np.int64],  # (n,)
+    series: NDArray[np.int64],  # (n,)
+    weights: Floats,  # (n,) equal within a series
+) -> float:
+    """Negative log-likelihood of the series, each with the mean posterior of its windows; weighted mean.
+
+    >>> posteriors = np.array([[0.9, 0.1], [0.7, 0.3], [0.5, 0.5]])
+    >>> round(series_log_loss(posteriors, np.array([0, 0, 1]), np.array([4, 4, 7]), np.ones(3)), 3)  # of .8 and .5
+    0.458
+    """
+    _, first, place = np.unique(series, return_index=True, return_inverse=True)
+    own = posteriors[np.arange(len(targets)), targets]
+    means = np.bincount(place, weights=own) / np.bincount(place)
+    return float(np.average(-np.log(np.clip(means, LEAST_POSTERIOR, None)), weights=weights[first]))
 
 
 def principal_components(standard: Tensor, *, seed: int) -> Tensor:

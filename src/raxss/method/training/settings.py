@@ -17,7 +17,9 @@ FEWEST_STEPS = 600  # of the optimiser; with fewer, small sets were not even fit
 STEPS_AN_EPOCH = 8  # at least, within these batch sizes:
 BATCH_SIZES = (8, 64)
 EPOCHS = (20, 200)  # least and most, but
-MOST_STEPS = 4000  # where 20 epochs are more than these, there are fewer: overlapping windows repeat each other
+MOST_STEPS = (
+    4000  # where 20 epochs are more than these, there are fewer: overlapping windows repeat each other
+)
 VALIDATIONS = 20  # in all
 VALIDATION_FRACTION = 0.125  # an eighth of 80 % is the paper's 10 %
 LEARNED_LOSS = 0.005  # below it training ends

@@ -100,7 +100,11 @@ class WindowPool:
         strips, starts, offset = [], [], 0
         for item, mask in zip(series, usable, strict=True):
             n_padded, filler = max(window_length - item.n_samples, 0), np.nan if marks_padding else 0.0
-            padded = np.pad(item.samples, ((0, 0), (0, n_padded)), constant_values=filler) if n_padded else item.samples
+            padded = (
+                np.pad(item.samples, ((0, 0), (0, n_padded)), constant_values=filler)
+                if n_padded
+                else item.samples
+            )
             strip = network_strip(padded, with_mask=self.has_gaps)
             within = window_starts(item.n_samples, window_length=window_length, stride=stride)[mask]
             strips.append(strip)
