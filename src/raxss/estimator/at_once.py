@@ -109,7 +109,7 @@ def fit_at_once(
         windows=pool.training_windows(indices, seed=seed),
         targets=targets,
         series=series,
-        groups=series if groups is None else np.unique(groups, return_inverse=True)[1][series],
+        groups=None if groups is None else np.unique(groups, return_inverse=True)[1][series],
         folds=folds[series],
         n_classes=n_classes,
         weights=weights / weights.mean(),

@@ -107,7 +107,8 @@ def chosen_penalty(
     unit = max(np.trace(centred) / len(centred), 1e-12)
     penalties = [unit * factor for factor in PENALTIES]
     best = (np.inf, unit, 1.0)
-    for penalty, outputs in left_out_outputs(centred, y, weights, training.groups, penalties):
+    groups = training.series if training.groups is None else training.groups
+    for penalty, outputs in left_out_outputs(centred, y, weights, groups, penalties):
         for scale in SCALES:
             posteriors = softmax(scale * outputs, axis=1)
             loss = series_log_loss(posteriors, training.targets, training.series, weights)

@@ -109,11 +109,17 @@ def _of_equal_extent(x: Tensor, length: int) -> Tensor:
 def _over_intervals(values: Tensor) -> list[Tensor]:
     """Quantiles and mean over the values, their halves, quarters and eighths: ``(batch, n_variates)`` each."""
     n, columns = values.shape[2], []
+    whole = not bool(values.isnan().any())
     for depth in range(DEPTH + 1):
         for part in range(2**depth):
             begin = min(n * part // 2**depth, n - 1)
             some = values[..., begin : max(n * (part + 1) // 2**depth, begin + 1)]
             ordered = _sorted(some)
+            if whole:  # as below, with fewer passes
+                end = some.shape[2] - 1
+                columns += [ordered[..., round(quantile * end)] for quantile in QUANTILES]
+                columns.append(some.mean(dim=2))
+                continue
             last = some.isfinite().sum(dim=2).sub(1).clamp(min=0)
             for quantile in QUANTILES:
                 place = (quantile * last).round().long()[..., None]

@@ -46,6 +46,7 @@ class TrainingWindows:
     n_classes: int
     weights: Floats  # (n,) class weight of each window, at least 0, mean 1
     seed: int
+    groups: NDArray[np.int64] | None = None  # (n,) of the series, such as patients; None: each is its own
 
     def __post_init__(self) -> None:
         shapes = {
