@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
-import naive
+import naive_classifiers
 from classifier_claims import LENGTH, N_FOLDS, SKLEARN, build, posteriors_by, rhythms, training_on
 from network_claims import seeded_on_one_thread
 from raxss.errors import BackboneError, ConfigError
@@ -36,7 +36,7 @@ def test_left_out_outputs_are_those_of_a_ridge_fitted_without_the_series(rng, we
     for penalty, found in ridge.left_out_outputs(centred, y, weights, series, [0.5, 20.0, 1000.0]):
         for index in range(9):
             used = series != index
-            expected = naive.ridge_outputs(x[used], y[used], weights[used], penalty, x[~used])
+            expected = naive_classifiers.ridge_outputs(x[used], y[used], weights[used], penalty, x[~used])
             assert_allclose(found[~used], expected, rtol=1e-5, atol=1e-6)
 
 
@@ -44,7 +44,7 @@ def test_the_ridge_is_that_of_its_normal_equations(rng):
     x, y = 2 * rng.normal(size=(30, 50)) + 1, rng.normal(size=(30, 2))
     weights = rng.choice([1e-9, 1.0, 4.0], 30)
     coefficients, intercept = ridge.ridge_solution(x, y, weights, x @ x.T, 3.0)
-    expected = naive.ridge_outputs(x, y, weights, 3.0, x)
+    expected = naive_classifiers.ridge_outputs(x, y, weights, 3.0, x)
     assert_allclose(x @ coefficients.numpy() + intercept.numpy(), expected, atol=1e-9)
 
 
@@ -117,7 +117,7 @@ def test_mixture_weights_have_the_largest_likelihood(rng):
     likelihood = np.clip(own.reshape(3, 20, 2).mean(axis=2), mixture.LEAST_LIKELIHOOD, None)
 
     def score(found):
-        return naive.mixture_likelihood(found, likelihood, weights[::2], mixture.PRIOR)
+        return naive_classifiers.mixture_likelihood(found, likelihood, weights[::2], mixture.PRIOR)
 
     rounds = [
         score(mixture.mixture_weights(posteriors, targets, series, weights, n_rounds=n))

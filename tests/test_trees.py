@@ -6,7 +6,7 @@ import torch
 from numpy.testing import assert_allclose
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 
-import naive
+import naive_classifiers
 from classifier_claims import N_FOLDS, build, rhythms, training_on
 from network_claims import seeded_on_one_thread
 from raxss.errors import ConfigError
@@ -32,7 +32,9 @@ def test_trees_as_arrays_give_the_posteriors_of_scikit_learn(rng, kind):
     total = np.zeros((len(x), 3))
     trees._add_shares(x, starts, *nodes, total)
     assert_allclose(total / 9, forest.predict_proba(x), rtol=0, atol=1e-12)
-    expected = [naive.mean_leaf_shares(row, [tree.tree_ for tree in forest.estimators_], 3) for row in x]
+    expected = [
+        naive_classifiers.mean_leaf_shares(row, [tree.tree_ for tree in forest.estimators_], 3) for row in x
+    ]
     assert_allclose(total / 9, expected, rtol=0, atol=1e-12)
 
 

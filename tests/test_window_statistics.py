@@ -5,7 +5,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-import naive
+import naive_classifiers
 from classifier_claims import LENGTH
 from network_claims import seeded_on_one_thread
 from raxss.method.backbones.statistics import window_statistics
@@ -27,7 +27,7 @@ def test_statistics_are_those_of_plain_loops(rng, n_variates, length, missing):
     windows[:, :, 0] = 1.0  # one sample is there
     found = window_statistics(torch.from_numpy(windows)).numpy()
     with np.errstate(divide="ignore"):
-        expected = [naive.window_statistics(window) for window in windows]
+        expected = [naive_classifiers.window_statistics(window) for window in windows]
     assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
