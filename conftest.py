@@ -23,9 +23,10 @@ def _doctest(request):
     from raxss.data.datasets import DATASETS
     from raxss.data.formats import FORMATS
     from raxss.method.backbones import BACKBONES
+    from raxss.method.backbones.protocol import WINDOW_CLASSIFIERS
     from raxss.method.weighting import WEIGHTINGS
 
-    registries = (ANALYSES, DATASETS, FORMATS, BACKBONES, WEIGHTINGS)
+    registries = (ANALYSES, DATASETS, FORMATS, BACKBONES, WINDOW_CLASSIFIERS, WEIGHTINGS)
     before = [dict(registry) for registry in registries]
     fit = RAxSSClassifier.fit
 

@@ -21,6 +21,7 @@ SUITES = {
         ("test_networks", "test_feature_heads", "test_batch_norm", "test_ensemble"),
         "PARAMETERS",
     ),
+    "classifier": (("test_window_classifiers",), "OPTIONS"),
     "weighting": (("test_weightings",), "EXAMPLES"),
     "dataset": (("test_datasets_conformance",), "SMALL"),
     "format": (("test_formats",), "EXAMPLES"),

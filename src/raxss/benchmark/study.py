@@ -141,8 +141,8 @@ class Study:
         if backbone is not None and not (isinstance(backbone, str) and backbone in known_backbones()):
             raise ConfigError(
                 f"system {name!r} has the backbone {backbone!r}, which there is not"
-                f"{did_you_mean(str(backbone), sorted(known_backbones()))} One of your own comes with a Python file in "
-                "extensions."
+                f"{did_you_mean(str(backbone), sorted(known_backbones()))} One of your own comes with a Python "
+                "file in extensions."
             )
 
     def narrowed(self, *, only: Iterable[str] = (), seeds: Iterable[int] = ()) -> tuple[list[str], list[int]]:

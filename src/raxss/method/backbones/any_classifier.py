@@ -46,7 +46,7 @@ class SklearnClassifier(WindowClassifier):
     tensor([[0.5000],
             [0.5000]], dtype=torch.float64)
     >>> print(backbone.cannot_be_saved)
-    the classifier GaussianNB of scikit-learn could only be written as a pickle, which a model folder never holds
+    a model with the classifier GaussianNB of scikit-learn cannot be saved: it would need a pickle, ...
     """
 
     def __init__(
@@ -63,8 +63,9 @@ class SklearnClassifier(WindowClassifier):
         self.estimator = _checked(estimator)
         self.describe_as = f"{type(estimator).__name__} on {view}"
         self.cannot_be_saved = (
-            f"the classifier {type(estimator).__name__} of scikit-learn could only be written as a pickle, which a "
-            "model folder never holds"
+            f"a model with the classifier {type(estimator).__name__} of scikit-learn cannot be saved: it would "
+            "need a pickle, and a model folder holds arrays alone. Choose a backbone that is kept as arrays, such "
+            "as 'logistic', 'ridge' or 'extra-trees'."
         )
         self._fitted: Any = None
         self._without: list[Any] = []  # for each fold

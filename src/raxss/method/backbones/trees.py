@@ -1,12 +1,13 @@
 """Forests of trees on features of windows: extra trees and random forest, kept as arrays.
 
     standardised features (n, d) -> the leaf of each tree that a window falls into
-        -> p = mean over trees of the class shares of the leaf: posteriors (n, C)
+        -> p_c = w_c s_c / sum over c of w_c s_c, with class weights w and mean class shares s: posteriors (n, C)
 
 scikit-learn grows the trees; here they are arrays (feature, threshold, children, shares), so that a model folder
-needs no pickle, and a compiled loop descends them. The trees are divided among the folds of the training series,
-and those of a fold are grown without it: there is one forest, and every series has a posterior from trees that did
-not see its group.
+needs no pickle, and a compiled loop descends them. They are grown until a leaf has one class, so weights of windows
+would hardly change them: class weights multiply shares instead, Bayes' rule for classes of another frequency. The
+trees are divided among the folds of the training series, and those of a fold are grown without it: there is one
+forest, and every series has a posterior from trees that did not see its group.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ from raxss.method.backbones.sizes import check_at_most
 from raxss.method.backbones.window_classifiers import Floats, TrainingWindows, WindowClassifier
 
 LEAF = -1  # as a feature
+LEAST_WEIGHT = 1e-9  # of a class, so that posteriors are defined where there is no other
 DTYPES = {
     "tree_starts": torch.int64,  # (n_trees,) place of the root in the nodes
     "tree_folds": torch.int64,  # (n_trees,) the fold that a tree was grown without, or -1
     "node_features": torch.int64,  # (n_nodes,) the feature that a node compares, or LEAF
     "node_thresholds": torch.float64,  # (n_nodes,) up to it a window goes to the first child
     "node_children": torch.int64,  # (n_nodes, 2) places in the nodes; of a leaf, twice its place in the shares
-    "leaf_shares": torch.float64,  # (n_leaves, C)
+    "leaf_shares": torch.float64,  # (n_leaves, C) shares of classes times class weights, of which the largest is 1
 }
 ARRAYS = tuple(DTYPES)
 
@@ -80,9 +82,9 @@ class Trees(WindowClassifier):
             used = training.folds != fold if training.n_folds else np.ones(len(x), dtype=bool)
             n_trees = self.n_trees // len(folds) + (place < self.n_trees % len(folds))
             forest = self._forest(max(n_trees, 1), x.shape[1], seed=(training.seed + place) % 2**32)
-            forest.fit(x[used], training.targets[used], sample_weight=training.weights[used])
+            forest.fit(x[used], training.targets[used])
             grown += [(fold, tree.tree_, forest.classes_) for tree in forest.estimators_]
-        for name, array in zip(ARRAYS, arrays_of(grown, self.n_classes), strict=True):
+        for name, array in zip(ARRAYS, arrays_of(grown, class_weights(training)), strict=True):
             setattr(self, name, torch.from_numpy(array))
 
     def _forest(self, n_trees: int, n_features: int, *, seed: int) -> Any:
@@ -102,7 +104,7 @@ class Trees(WindowClassifier):
         )
         total = np.zeros((len(x), self.n_classes))
         _add_shares(x, starts[used], features, thresholds, children, shares, total)
-        return torch.from_numpy(total / max(int(used.sum()), 1))
+        return torch.from_numpy(total / np.maximum(total.sum(axis=1, keepdims=True), np.finfo(float).tiny))
 
     def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *others: Any) -> None:
         """Take arrays of any size, if they are those of trees."""
@@ -164,14 +166,28 @@ class RandomForest(Trees):
         return RandomForestClassifier(n_trees, random_state=seed, n_jobs=torch.get_num_threads())
 
 
-def arrays_of(trees: list[tuple[int, Any, NDArray[np.int64]]], n_classes: int) -> tuple[NDArray[Any], ...]:
+def class_weights(training: TrainingWindows) -> Floats:  # (C,)
+    """The weight of each class, of which the largest is 1; 1 for a class without windows."""
+    found = np.ones(training.n_classes)
+    found[training.targets] = np.maximum(training.weights / training.weights.max(), LEAST_WEIGHT)
+    return found
+
+
+def arrays_of(trees: list[tuple[int, Any, NDArray[np.int64]]], weights: Floats) -> tuple[NDArray[Any], ...]:
     """Trees of scikit-learn, each with its fold and classes, as the arrays that are named in `ARRAYS`.
 
+    Parameters
+    ----------
+    weights
+        Of the classes, ``(C,)``.
+
+    Examples
+    --------
     Nodes and leaves are counted over all trees.
 
     >>> forest = RandomForestClassifier(2, max_depth=1, bootstrap=False).fit([[0.0], [1.0]], [0, 1])
     >>> trees = [(-1, tree.tree_, forest.classes_) for tree in forest.estimators_]
-    >>> for name, array in zip(ARRAYS, arrays_of(trees, n_classes=2)):
+    >>> for name, array in zip(ARRAYS, arrays_of(trees, np.ones(2))):
     ...     print(name, array.tolist())
     tree_starts [0, 3]
     tree_folds [-1, -1]
@@ -191,10 +207,10 @@ def arrays_of(trees: list[tuple[int, Any, NDArray[np.int64]]], n_classes: int) -
         thresholds.append(np.where(leaf, 0.0, tree.threshold))
         inner = np.stack([tree.children_left, tree.children_right], axis=1) + n_nodes
         children.append(np.where(leaf[:, None], rows[:, None], inner))
-        own = np.zeros((int(leaf.sum()), n_classes))
+        own = np.zeros((int(leaf.sum()), len(weights)))
         values = tree.value[leaf, 0]
         own[:, classes] = values / values.sum(axis=1, keepdims=True)
-        shares.append(own)
+        shares.append(own * weights)
         n_nodes, n_leaves = n_nodes + len(leaf), n_leaves + len(own)
     return (
         np.array(starts, dtype=np.int64),
@@ -227,7 +243,7 @@ def refuse_no_trees(tensors: Sequence[Tensor], *, n_features: int, n_classes: in
         and ((at_leaves >= 0) & (at_leaves < n_leaves)).all()
         and np.isfinite(thresholds).all()
         and ((shares >= 0) & (shares <= 1)).all()
-        and np.allclose(shares.sum(axis=1), 1.0)
+        and (shares.sum(axis=1) >= LEAST_WEIGHT / 2).all()  # of classes of any weight
     )
     if not sound:
         raise ValueError(

@@ -3,7 +3,7 @@
     windows (batch, n_variates, length), their mask (batch, 1, length) or None -> features (batch, d)
 
 ``"statistics"`` are those of statistics.py, ``"ppv"`` the PPV features of MiniROCKET (ppv.py) of a window and of
-its differences. Neither is learned; thresholds of PPV features come from some training windows (`View.look_at`).
+its differences. Neither is learned; thresholds of PPV features come from some training windows.
 With ``normalise`` each window is brought to mean 0 and deviation 1 first, for signals whose level and scale carry
 no information. Next: window_classifiers.py.
 """
@@ -27,7 +27,7 @@ WINDOWS_FOR_CUTS = 256
 TINY = 1e-6
 
 
-class View(nn.Module):
+class WindowView(nn.Module):
     """Fixed features of windows."""
 
     d: int  # number of features
@@ -41,7 +41,7 @@ class View(nn.Module):
         raise NotImplementedError
 
 
-class StatisticsView(View):
+class StatisticsView(WindowView):
     """`window_statistics` of the samples that are present.
 
     >>> StatisticsView(1, 64)(torch.zeros(3, 1, 64)).shape
@@ -60,7 +60,7 @@ class StatisticsView(View):
         return window_statistics(standardised(windows) if self.normalise else windows)
 
 
-class PPVView(View):
+class PPVView(WindowView):
     """PPV features of a window and of its differences.
 
     Missing samples and padding count as 0, the mean of the scaled signal. With more than two variates, kernels see
@@ -121,7 +121,7 @@ class PPVView(View):
         return found
 
 
-VIEWS: dict[str, type[View]] = {"statistics": StatisticsView, "ppv": PPVView}
+VIEWS: dict[str, type[WindowView]] = {"statistics": StatisticsView, "ppv": PPVView}
 
 
 def standardised(windows: Tensor) -> Tensor:

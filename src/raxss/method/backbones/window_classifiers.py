@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from raxss.errors import one_of
 from raxss.method.backbones.protocol import split_mask
-from raxss.method.backbones.views import VIEWS, View
+from raxss.method.backbones.views import VIEWS, WindowView
 
 Floats = NDArray[np.float64]
 
@@ -112,7 +112,7 @@ class WindowClassifier(nn.Module):
         one_of("view", view, tuple(VIEWS))
         self.n_variates, self.n_outputs = n_variates, n_outputs
         self.n_classes = 2 if n_outputs == 1 else n_outputs
-        self.view: View = VIEWS[view](n_variates, window_length, normalise=normalise)
+        self.view: WindowView = VIEWS[view](n_variates, window_length, normalise=normalise)
         self.register_buffer("mean", torch.zeros(self.view.d))
         self.register_buffer("deviation", torch.ones(self.view.d))
         self.register_buffer("components", torch.zeros(self.view.d, N_COMPONENTS))
