@@ -143,7 +143,11 @@ def folds_of(targets: NDArray[np.int64], groups: NDArray[Any] | None, *, seed: i
     """The fold of each series, up to five: whole groups, stratified by their most frequent label."""
     keys = np.arange(len(targets)) if groups is None else np.unique(groups, return_inverse=True)[1]
     n_groups = int(keys.max()) + 1
-    most_frequent = np.array([np.bincount(targets[keys == index]).argmax() for index in range(n_groups)])
+    # Pairs of group and class, those with the largest count first, of equal counts the lowest class.
+    n_classes = int(targets.max()) + 1
+    pairs, counts = np.unique(keys * n_classes + targets, return_counts=True)
+    pairs = pairs[np.lexsort((pairs % n_classes, -counts, pairs // n_classes))]
+    most_frequent = pairs[np.unique(pairs // n_classes, return_index=True)[1]] % n_classes
     drawn = np.random.default_rng(seed).permutation(n_groups)
     dealt = drawn[np.argsort(most_frequent[drawn], kind="stable")]
     fold = np.empty(n_groups, dtype=np.int64)
