@@ -1,19 +1,20 @@
 """Measure `RAxSSClassifier()`, without settings, beside MiniROCKET and a forest of whole-series statistics.
 
-    python scripts/measure_default.py --data FOLDER --out FOLDER [--sets ...] [--systems ...] [--device cpu] [--only 0 1 2]
+    python scripts/measure_default.py --data FOLDER --out FOLDER [--sets ...] [--systems ...] [--only 0 1 2]
     python scripts/measure_default.py --out FOLDER --page
 
-FOLDER has one ``SET.npz`` a set: ``flat`` (variates x all samples end to end), ``lengths``, ``y``, ``g`` (groups), ``rate``
-(0: unknown) and, where there is an official one, ``split``, or ``fold``, the number of the fold that each series is tested
+FOLDER has one ``SET.npz`` a set: ``flat`` (variates x all samples end to end), ``lengths``, ``y``, ``g`` (groups),
+``rate`` (0: unknown) and, where there is an official one, ``split``, or ``fold``, the fold that each series is tested
 in. With an official split, run k has seed k; else run k tests the k-th fold: of ``fold``, or of five that keep groups
-together. Every run writes one CSV of test probabilities, and is skipped where that
-exists. ``--page`` makes the table: means over runs, and for the forest the paired difference with an interval over test
-groups (bootstrap, 95 %). MiniROCKET is aeon's, on series padded with zeros at the end to the longest of training.
+together. Every run writes one CSV of test probabilities, and is skipped where that exists. ``--page`` makes the
+table: means over runs, and for the forest the paired difference with an interval over test groups (bootstrap, 95 %).
+MiniROCKET is aeon's, on series padded with zeros at the end to the longest of training.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -90,7 +91,7 @@ def forest(
 
 
 def whole_series_features(samples: NDArray[Any]) -> NDArray[np.float64]:
-    """Mean, deviation, extremes, quantiles, differences, crossings, moments and eight band powers of each variate."""
+    """Mean, deviation, extremes, quantiles, differences, crossings, moments, eight band powers; by variate."""
     x = samples.astype(np.float64)
     centred = x - x.mean(axis=1, keepdims=True)
     deviation = x.std(axis=1) + 1e-9
@@ -101,7 +102,7 @@ def whole_series_features(samples: NDArray[Any]) -> NDArray[np.float64]:
     power = np.abs(np.fft.rfft(standard, n=max(x.shape[1], 32)))[:, 1:] ** 2
     edges = [0.0, *(2.0**-k for k in range(7, -1, -1))]
     n, bands = power.shape[1], []
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in itertools.pairwise(edges):
         begin = int(n * low)
         bands.append(power[:, begin : max(int(n * high), begin + 1)].sum(axis=1) / (power.sum(axis=1) + 1e-9))
     plain = [x.mean(axis=1), x.std(axis=1), x.min(axis=1), x.max(axis=1)]

@@ -29,7 +29,7 @@ from raxss.method.inference import Prediction, Predictor
 from raxss.method.training.window_pool import WindowPool
 from raxss.uncertainty.validation import folds_of
 
-MOST_WINDOWS = 4096  # that window classifiers are fitted on
+MOST_WINDOWS = 3000  # that window classifiers are fitted on; as many as they were compared with
 MOST_SAMPLES = 2**27  # of these
 MOST_SERIES = 400  # that are predicted out of fold; the standard error of an accuracy over them is .025
 

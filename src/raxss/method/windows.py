@@ -179,8 +179,9 @@ def plan_windows(config: WindowConfig, lengths: Sequence[int], *, rate: float | 
     """Resolve ``"auto"`` for series of these lengths.
 
     Series of up to 1536 samples are one window each. Of longer ones a window is a quarter of the median length, or
-    half of it up to 1024 samples, and at most ten seconds, which are taken as 1024 to 4096 samples. The stride is an
-    eighth of a window, or more where there would be over 200,000 windows. A window is never longer than every series.
+    half of it up to 1024 samples, and at most ten seconds, which are taken as 1024 to 4096 samples. The stride is
+    an eighth of a window, or more where there would be over 200,000 windows. A window is never longer than every
+    series.
 
     Parameters
     ----------

@@ -78,8 +78,9 @@ class TrainingConfig:
         """Resolve ``"auto"`` for a number of training windows and of validation series.
 
         Batches hold an eighth of the windows, from 8 to 64. There are 20 epochs, or as many more (200 at most) as
-        make 600 steps, or as many fewer as make 4000, unless the loss falls below .005 before. Patience is a quarter of the epochs; with fewer
-        than 50 validation series, which would choose an epoch by chance, there is no early stopping.
+        make 600 steps, or as many fewer as make 4000, unless the loss falls below .005 before. Patience is a
+        quarter of the epochs; with fewer than 50 validation series, which would choose an epoch by chance, there is
+        no early stopping.
 
         Examples
         --------
