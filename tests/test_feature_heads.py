@@ -229,7 +229,7 @@ def test_the_loss_that_chose_the_epoch_is_that_of_what_is_predicted(fitted, seri
 def test_requested_heads_are_learned_and_the_same_seed_learns_the_same(fitted, series, kind):
     model, settings = fitted(kind), LEARNED[kind]
     again = fit(settings, series)
-    fresh = fresh_learner(again.config, 1, 32, 2, seed=0)
+    fresh, _ = fresh_learner(again.config, 1, 32, 2, seed=0)
     start, end, twin = (weights_of(item) for item in (fresh.heads, model.heads_, again.heads_))
     assert_same_bits(end, twin)
     assert set(start) == set(end)

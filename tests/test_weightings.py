@@ -223,7 +223,7 @@ def batch_of(series, stride=8, length=32):
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_within_a_batch_of_whole_series_influence_is_that_of_the_whole_series(rng, name):
-    lists = {"bank": "batch", "n_neighbors": 4, "exclusion": 8}
+    lists = {"bank": "batch", "space": "signal", "n_neighbors": 4, "exclusion": 8}
     settings = lists | {"weighting": name, "series_loss_weight": 1.0}
     config, item = Config.from_parameters(settings), WEIGHTINGS[name]
     if item.no_batch:
@@ -274,9 +274,8 @@ def test_gradients_reach_the_support_within_a_batch_or_learning_from_it_is_refus
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_learned_temperature_has_a_gradient_or_is_refused(rng, name):
     item = WEIGHTINGS[name]
-    config = Config.from_parameters(
-        {"weighting": name, "temperature": "learned", "series_loss_weight": 1.0, "validation_fraction": 0.2}
-    )
+    settings = {"temperature": "learned", "series_loss_weight": 1.0, "validation_fraction": 0.2}
+    config = Config.from_parameters(settings | {"weighting": name, "space": "signal"})
     if item.no_learned_temperature:
         with pytest.raises(ConfigError, match=f"'learned' .* {name!r}, {item.no_learned_temperature}"):
             config.check_fit()
