@@ -30,9 +30,9 @@ from raxss.errors import (
 from raxss.estimator.fit import validation_split
 from raxss.uncertainty.calibration import CALIBRATIONS, METHODS, IsotonicCalibration, calibration_named
 from resealed import facts_of, reseal, unseal
-from toys import SMALL, waves
+from toys import NETWORK, waves
 
-SETTINGS = {**SMALL, "batch_size": 32, "lr": 1e-2}
+SETTINGS = {**NETWORK, "batch_size": 32, "lr": 1e-2}
 
 
 def overconfident(rng, n_windows=600, n_classes=2):

@@ -11,7 +11,7 @@ from raxss.estimator.config import Config
 from raxss.method.class_weights import checked_class_weight, class_weights
 from raxss.method.training.loop import train, validate
 from raxss.method.training.step import Learner, batch_loss
-from toys import SMALL, Tiny, pool_of, training_plan, waves
+from toys import SIGNAL, SMALL, Tiny, pool_of, training_plan, waves
 
 # The weights ---------------------------------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ def test_weights_of_one_are_no_weights(rng, whole):
     series = waves(rng)
     options = {"window_loss_weight": float(not whole), "series_loss_weight": float(whole)}
     plain, weighted = (
-        RAxSSClassifier(Tiny, **SMALL, **options, class_weight=setting).fit(series)
+        RAxSSClassifier(Tiny, **SIGNAL, **options, class_weight=setting).fit(series)
         for setting in (None, {"slow": 7, "fast": 7})
     )
     np.testing.assert_allclose(plain.predict_proba(series), weighted.predict_proba(series), rtol=1e-5)

@@ -25,7 +25,7 @@ from raxss.uncertainty.decision import (
     tuned_factors,
 )
 from resealed import reseal
-from toys import SMALL, StopAfter, waves
+from toys import NETWORK, StopAfter, waves
 
 # Factors --------------------------------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ def test_two_series_of_a_class_give_two_folds_and_one_is_refused(rng):
     series = waves(rng, n_series=12)
     labels = np.array(["common"] * 11 + ["rare"])
     with pytest.raises(DataError, match=r"a class has 1 groups .* two groups of each class.*'argmax'"):
-        RAxSSClassifier(**SMALL, decision_threshold="tuned").fit([item.samples for item in series], labels)
+        RAxSSClassifier(**NETWORK, decision_threshold="tuned").fit([item.samples for item in series], labels)
 
 
 @pytest.fixture(scope="module")
@@ -144,12 +144,12 @@ def series():
 
 @pytest.fixture(scope="module")
 def by_refits(series):
-    return RAxSSClassifier(**SMALL, decision_threshold="tuned").fit(series[:30])
+    return RAxSSClassifier(**NETWORK, decision_threshold="tuned").fit(series[:30])
 
 
 @pytest.fixture(scope="module")
 def on_validation(series):
-    return RAxSSClassifier(**SMALL, decision_threshold="tuned").fit(series[:30], validation=series[30:])
+    return RAxSSClassifier(**NETWORK, decision_threshold="tuned").fit(series[:30], validation=series[30:])
 
 
 def test_the_source_of_the_series_is_kept_and_logged(series, by_refits, on_validation, caplog):
@@ -163,7 +163,7 @@ def test_the_source_of_the_series_is_kept_and_logged(series, by_refits, on_valid
     )
     assert "30 validation series" in on_validation.decision_threshold_.origin
     with caplog.at_level(logging.INFO, logger="raxss"):
-        RAxSSClassifier(**SMALL, decision_threshold="tuned").fit(series[:30])
+        RAxSSClassifier(**NETWORK, decision_threshold="tuned").fit(series[:30])
     assert "refit 3 of 3" in caplog.text
     assert "tuned on 30 series, each scored by the one of 3 refits" in caplog.text
 
@@ -182,7 +182,7 @@ def test_refits_never_see_the_series_that_they_score(series, monkeypatch):
 
     monkeypatch.setattr(RAxSSClassifier, "fit", noting_fit)
     monkeypatch.setattr(RAxSSClassifier, "predict_proba", noting_predict)
-    model = RAxSSClassifier(**SMALL, decision_threshold="tuned").fit(series[:30])
+    model = RAxSSClassifier(**NETWORK, decision_threshold="tuned").fit(series[:30])
     whole, *refits = fits
     assert len(refits) == len(scored) == 3
     assert set.union(*scored) == whole
@@ -193,7 +193,7 @@ def test_refits_never_see_the_series_that_they_score(series, monkeypatch):
 
 
 def test_the_network_is_that_of_argmax(series, by_refits):
-    plain = RAxSSClassifier(**SMALL).fit(series[:30])
+    plain = RAxSSClassifier(**NETWORK).fit(series[:30])
     np.testing.assert_array_equal(plain.predict_proba(series), by_refits.predict_proba(series))
     assert plain.decision_threshold_ is None
     np.testing.assert_array_equal(
@@ -206,7 +206,7 @@ def test_an_interrupted_training_has_the_most_probable_class(series):
         def on_epoch_end(self, record):
             raise KeyboardInterrupt
 
-    model = RAxSSClassifier(**SMALL, decision_threshold="tuned", callbacks=[Interrupt(1)]).fit(series[:30])
+    model = RAxSSClassifier(**NETWORK, decision_threshold="tuned", callbacks=[Interrupt(1)]).fit(series[:30])
     assert model.interrupted_
     assert model.decision_threshold_.source == INTERRUPTED
     np.testing.assert_array_equal(
@@ -344,7 +344,7 @@ def test_the_command_writes_and_prints_the_threshold(moved, series, tmp_path):
 
 def test_more_than_two_classes(rng, tmp_path):
     series = waves(rng, n_series=36, n_classes=3)
-    model = RAxSSClassifier(**SMALL, decision_threshold="tuned").fit(series)
+    model = RAxSSClassifier(**NETWORK, decision_threshold="tuned").fit(series)
     assert model.decision_threshold_.threshold is None
     factors = model.decision_threshold_.factors
     expected = model.classes_[(model.predict_proba(series) * factors).argmax(axis=1)]
@@ -360,7 +360,7 @@ def test_more_than_two_classes(rng, tmp_path):
 
 def test_the_tuner_of_scikit_learn_works_too(series):
     model = TunedThresholdClassifierCV(
-        RAxSSClassifier(**SMALL), cv=2, scoring="balanced_accuracy", thresholds=5
+        RAxSSClassifier(**NETWORK), cv=2, scoring="balanced_accuracy", thresholds=5
     )
     rows = [item.samples[0, :60] for item in series]
     model.fit(np.stack(rows), series.labels)

@@ -15,7 +15,7 @@ from raxss.method.backbones import BACKBONES, ensemble, n_parameters, register_b
 from raxss.method.backbones.ensemble import mean_posterior
 from raxss.method.backbones.protocol import known_n_features
 from resealed import reseal
-from toys import SMALL, Headed, Plain, Tiny, waves
+from toys import SIGNAL, Headed, Plain, Tiny, waves
 
 OF_TWO = {"of": "convnet", "members": 2, "options": {"width": 4}}
 _seeded = pytest.fixture(autouse=True)(seeded_on_one_thread)
@@ -103,7 +103,7 @@ def fitted():
     series = waves(np.random.default_rng(69421), n_classes=3)
     options = {"members": [{"width": 4}, {"width": 8, "derivatives": 0}], "options": {"n_dilations": 3}}
     with contextmanager(seeded_on_one_thread)():  # as the tests
-        return RAxSSClassifier("ensemble", backbone_options=options, **SMALL).fit(series), series
+        return RAxSSClassifier("ensemble", backbone_options=options, **SIGNAL).fit(series), series
 
 
 @pytest.mark.parametrize("space", ["signal", "features"])
@@ -148,7 +148,7 @@ def test_a_model_with_another_number_of_members_is_refused(fitted, tmp_path):
 )
 def test_a_gate_and_a_projection_read_the_features_of_all_members(rng, settings):
     series = waves(rng)
-    learned = {**SMALL, **settings, "series_loss_weight": 1.0, "batch_size": 256}
+    learned = {**SIGNAL, **settings, "series_loss_weight": 1.0, "batch_size": 256}
     model = RAxSSClassifier("ensemble", backbone_options=OF_TWO, **learned).fit(series)
     assert len(model.heads_.mean) == sum(model.backbone_.widths) == 2 * 64
     item = model.explain(series[0])

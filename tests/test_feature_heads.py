@@ -24,10 +24,10 @@ from raxss.method.training.step import batch_influence
 from raxss.method.training.window_pool import Batch
 from raxss.method.weighting import WEIGHTINGS, influence
 from resealed import facts_of, reseal
-from toys import SMALL, Headed, Plain, StopAfter, assert_same_bits, waves, weights_of
+from toys import NETWORK, Headed, Plain, StopAfter, assert_same_bits, waves, weights_of
 
 GATED = [name for name, item in WEIGHTINGS.items() if item.needs_gate]
-SERIES_LOSS = SMALL | {"series_loss_weight": 1.0, "exclusion": 8, "scaling": "none", "lr": 1e-2}
+SERIES_LOSS = NETWORK | {"series_loss_weight": 1.0, "exclusion": 8, "scaling": "none", "lr": 1e-2}
 IN_FEATURES = SERIES_LOSS | {"space": "features"}
 LEARNED = {
     "gate on the signal": SERIES_LOSS | {"weighting": "gated"},
@@ -229,7 +229,7 @@ def test_the_loss_that_chose_the_epoch_is_that_of_what_is_predicted(fitted, seri
 def test_requested_heads_are_learned_and_the_same_seed_learns_the_same(fitted, series, kind):
     model, settings = fitted(kind), LEARNED[kind]
     again = fit(settings, series)
-    fresh = fresh_learner(again.config, 1, 32, 2, seed=0)
+    fresh, _ = fresh_learner(again.config, 1, 32, 2, seed=0)
     start, end, twin = (weights_of(item) for item in (fresh.heads, model.heads_, again.heads_))
     assert_same_bits(end, twin)
     assert set(start) == set(end)
@@ -350,7 +350,7 @@ def test_a_gate_learns_which_windows_matter():
         bags.append(Series(hum, label=("slow", "fast")[kind], name=f"bag {index}"))
         bursts.append((start, start + 128))
     bags = SeriesCollection(bags)
-    settings = SMALL | {
+    settings = NETWORK | {
         "stride": 32,
         "weighting": "gated",
         "max_epochs": 20,
@@ -416,7 +416,7 @@ def test_how_a_model_was_refreshed_stays_what_it_was(fitted):
 
 
 def test_a_folder_from_before_there_were_heads_still_loads(series, tmp_path):
-    model = RAxSSClassifier(**SMALL).fit(series)
+    model = RAxSSClassifier(**NETWORK).fit(series)
     folder = model.save_pretrained(tmp_path / "model")
     facts = facts_of(folder)
     for name in ("refresh", "projection"):

@@ -10,15 +10,24 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
+from sklearn.naive_bayes import GaussianNB
 
 from raxss import RAxSSClassifier, Series
 from raxss.data.prepare.preprocessing import Preparation, gap_value, with_gap_value
 from raxss.errors import ConfigError, DataError, GapsLearnedWarning, NotLearnedWarning, SignalError
+from raxss.estimator.at_once import check_settings, with_members
 from raxss.estimator.config import Config
 from raxss.explain import Report
 from raxss.method.backbones import build_backbone
-from raxss.method.backbones.protocol import describe, has_head, logits_and_features, n_features
+from raxss.method.backbones.protocol import (
+    WINDOW_CLASSIFIERS,
+    describe,
+    has_head,
+    logits_and_features,
+    n_features,
+)
 from raxss.method.backbones.share_missing import share_added, with_share_missing
+from raxss.method.backbones.window_classifiers import TrainingWindows, share_missing_of
 from raxss.method.training.window_pool import WindowPool
 from raxss.method.windows import missing_samples, windows_of
 from raxss.uncertainty.gaps import GapFinding, gap_statistics, gaps_by_class, with_gaps_of
@@ -28,6 +37,7 @@ CPU = torch.device("cpu")
 SETTINGS = {
     "window_length": 128, "stride": 64, "max_epochs": 12, "batch_size": 32, "device": "cpu", "random_state": 0,
 }  # fmt: skip
+NETWORK = SETTINGS | {"backbone": "convnet-fine", "space": "signal", "temperature": 0.1}
 
 
 def noise(n, seed, *, share=0.3, length=700, amplitude=1.0, of_class=(1,)):
@@ -51,7 +61,7 @@ def auc(model, series):
 # The proof --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backbone", ["convnet-fine", "multiview", "patchtst"])
+@pytest.mark.parametrize("backbone", ["mixture", "convnet-fine", "multiview", "patchtst"])
 def test_gaps_that_differ_by_class_are_not_learned(backbone, caplog):
     found = []
     for seed in (0, 1):
@@ -60,6 +70,7 @@ def test_gaps_that_differ_by_class_are_not_learned(backbone, caplog):
             warnings.simplefilter("ignore", NotLearnedWarning)  # as it should be: there is nothing to learn
             caplog.set_level(logging.INFO, "raxss")
             settings = SETTINGS | {"random_state": seed, "missing": "nan"}
+            settings |= {"stride": 128} if backbone == "mixture" else {}  # half the windows, half the time
             model = RAxSSClassifier(backbone, **settings).fit(noise(40, seed))
         assert "gaps of the other classes are planted on training windows" in caplog.text
         finding = model.gap_finding_
@@ -72,12 +83,17 @@ def test_gaps_that_differ_by_class_are_not_learned(backbone, caplog):
 
 
 @pytest.mark.filterwarnings("ignore::raxss.errors.NotLearnedWarning")
-def test_a_model_that_has_learned_the_gaps_says_so_everywhere(tmp_path, caplog):
+@pytest.mark.parametrize(
+    ("settings", "described"),
+    [(SETTINGS, "Mixture"), (NETWORK, "FineConvNet with the share of missing samples")],
+    ids=["mixture", "network"],
+)
+def test_a_model_that_has_learned_the_gaps_says_so_everywhere(tmp_path, caplog, settings, described):
     caplog.set_level(logging.INFO, "raxss")
     with pytest.warns(
         GapsLearnedWarning, match=r"learned from gaps.*accuracy of (1\.00|0\.9\d), chance is 0\.50"
     ):
-        model = RAxSSClassifier(**SETTINGS, missing="nan", share_missing=True).fit(noise(40, 0))
+        model = RAxSSClassifier(**settings, missing="nan", share_missing=True).fit(noise(40, 0))
     test = noise(40, 100)
     assert auc(model, test) > 0.95
     assert "share of missing samples is an input" in caplog.text
@@ -87,7 +103,7 @@ def test_a_model_that_has_learned_the_gaps_says_so_everywhere(tmp_path, caplog):
     assert finding.low > 0.05
     folder = model.save_pretrained(tmp_path / "model")
     card = (folder / "README.md").read_text()
-    assert "FineConvNet with the share of missing samples" in card
+    assert described in card
     assert "the share of missing samples of a window is one of its inputs" in card
     assert f"The model follows them: the score of a class moves by {finding.shift:.2f}" in card.replace(
         "\n", " "
@@ -116,7 +132,7 @@ def test_a_signal_is_still_learned_beside_gaps_that_differ_by_class():
 def test_gaps_of_all_classes_alike_are_noted_and_nothing_is_planted(caplog):
     caplog.set_level(logging.INFO, "raxss")
     train = noise(40, 3, amplitude=2.0, share=0.1, of_class=(0, 1))
-    model = RAxSSClassifier(**SETTINGS, missing="nan").fit(train)
+    model = RAxSSClassifier(**NETWORK, missing="nan").fit(train)
     finding = model.gap_finding_
     assert (finding.n_with_gaps, finding.n_series) == (36, 36)
     assert not finding.differ
@@ -128,7 +144,7 @@ def test_gaps_of_all_classes_alike_are_noted_and_nothing_is_planted(caplog):
 
 def test_without_gaps_there_is_no_finding_and_share_missing_changes_no_score_of_a_pool(tmp_path):
     series = noise(12, 0, amplitude=3.0, of_class=())
-    plain = RAxSSClassifier(**SETTINGS | {"max_epochs": 2}).fit(series)
+    plain = RAxSSClassifier(**NETWORK | {"max_epochs": 2}).fit(series)
     assert plain.gap_finding_ is None
     folder = plain.save_pretrained(tmp_path / "model")
     assert "Missing samples" not in (folder / "README.md").read_text()
@@ -224,7 +240,7 @@ def test_a_finding_that_was_changed_is_refused(change, message):
 def test_nan_is_refused_unless_it_means_missing():
     series = noise(12, 0, amplitude=3.0)
     arrays, labels = [item.samples for item in series], [item.label for item in series]
-    small = SETTINGS | {"max_epochs": 1}
+    small = NETWORK | {"max_epochs": 1}
     with pytest.raises(SignalError, match=r"series 1'.* samples that are NaN or infinity.*missing='nan'"):
         RAxSSClassifier(**small).fit(arrays, labels)
     model = RAxSSClassifier(**small, missing="nan")
@@ -249,7 +265,7 @@ def test_statistics_of_scaling_skip_missing_samples():
     filled = [item.with_samples(np.nan_to_num(item.samples, nan=1e6)) for item in series]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = RAxSSClassifier(**SETTINGS | {"max_epochs": 1}, missing="nan", validation_fraction=0).fit(
+        model = RAxSSClassifier(**NETWORK | {"max_epochs": 1}, missing="nan", validation_fraction=0).fit(
             series
         )
     known = np.concatenate([item.samples[0][~np.isnan(item.samples[0])] for item in series])
@@ -361,7 +377,7 @@ def test_a_model_knows_the_gap_value_of_its_training_series(tmp_path):
     prepared = [Preparation(gap=-999.0).apply(item) for item in files]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = RAxSSClassifier(**SETTINGS | {"max_epochs": 1}).fit(prepared)
+        model = RAxSSClassifier(**NETWORK | {"max_epochs": 1}).fit(prepared)
     folder = model.save_pretrained(tmp_path / "model")
     again = RAxSSClassifier.from_pretrained(folder, device="cpu")
     found = again.preparation_of_model().apply(files[1])
@@ -431,3 +447,66 @@ def test_a_value_can_be_marked_at_prediction_or_by_prepare_as_well(manifest, tmp
     assert not np.allclose(scores[0], scores[1])
     np.testing.assert_allclose(scores[1], scores[2], atol=1e-9)
     assert "'many'" in raxss("fit", manifest, "--out", tmp_path / "x", *FIT, "--gap", "many", code=1)
+
+
+# The share missing of window classifiers ----------------------------------------------------------------------
+
+
+def test_the_share_missing_counts_gaps_and_no_padding():
+    mask = torch.tensor(
+        [[1, 0, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 1], [0, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0]]
+    )
+    windows = torch.cat([torch.randn(5, 2, 6), mask[:, None].float()], dim=1)
+    torch.testing.assert_close(share_missing_of(windows, 2), torch.tensor([1 / 4, 0, 5 / 6, 0, 0]))
+    assert share_missing_of(windows[:, :2], 2).tolist() == [0] * 5
+
+
+@pytest.mark.parametrize("name", sorted(set(WINDOW_CLASSIFIERS) - {"mixture"}))
+@pytest.mark.parametrize("n_outputs", [1, 3])
+def test_window_classifiers_have_the_share_missing_as_one_more_feature(rng, name, n_outputs):
+    shape = {"n_variates": 2, "window_length": 32, "n_outputs": n_outputs}
+    plain, more = (
+        build_backbone(name, **shape, options={"view": "statistics", "share_missing": share})
+        for share in (False, True)
+    )
+    assert more.d == plain.d + 1
+    n_classes, n = max(n_outputs, 2), 60
+    targets = np.arange(n) % n_classes
+    mask = torch.from_numpy(rng.random((n, 1, 32)) > 0.2 * targets[:, None, None]).float()
+    mask[:, :, -1] = 1
+    windows = torch.cat([torch.from_numpy(rng.normal(size=(n, 2, 32))).float() * mask, mask], dim=1)
+    training = TrainingWindows(
+        windows=windows, targets=targets, series=np.arange(n), folds=np.arange(n) // 20,
+        n_classes=n_classes, weights=np.ones(n), seed=0,
+    )  # fmt: skip
+    found = more.fit_windows(training)
+    torch.testing.assert_close(more._view(windows)[:, -1], 1 - mask[:, 0].mean(dim=1))
+    assert (found.argmax(axis=1) == targets).mean() > (0.8 if n_classes == 2 else 0.6)
+    logits, features = more.logits_and_features(windows)
+    assert torch.equal(logits, more(windows))
+    assert features.shape == (n, n_features(more, 2, 32))
+    again = build_backbone(name, **shape, options={"view": "statistics", "share_missing": True})
+    again.load_state_dict(more.state_dict())
+    assert torch.equal(again(windows), logits)
+
+
+def test_the_share_missing_goes_to_the_window_classifiers_alone():
+    def options(**settings):
+        return with_members(Config.from_parameters(settings), 400).backbone.backbone_options
+
+    members = options(share_missing=True)["members"]
+    assert [member.get("share_missing", False) for member in members] == [True] * 4 + [False]
+    assert all("share_missing" not in member for member in options()["members"])
+    own = [{"backbone": "ridge"}, {"backbone": "convnet"}]
+    found = options(backbone_options={"members": own}, share_missing=True)["members"]
+    assert found == [{"backbone": "ridge", "share_missing": True}, {"backbone": "convnet"}]
+    assert own == [{"backbone": "ridge"}, {"backbone": "convnet"}]
+    assert options(backbone="logistic", share_missing=True) == {"share_missing": True}
+    assert options(backbone=GaussianNB(), share_missing=True) == {"share_missing": True}
+    assert options(backbone="convnet", share_missing=True) == {}
+
+
+def test_a_window_classifier_that_takes_no_share_missing_is_refused_with_it():
+    config = Config.from_parameters({"share_missing": True})
+    with pytest.raises(ConfigError, match=r"share_missing is true, but the backbone Ridge takes no share"):
+        check_settings(config, build_backbone("ridge", n_variates=1, window_length=32, n_outputs=1))

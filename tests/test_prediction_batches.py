@@ -141,7 +141,7 @@ def test_features_that_do_not_fit_are_refused_with_their_size(waves_model, monke
     model, series = waves_model
     monkeypatch.setattr("raxss._core.memory.available_memory", lambda: 1000)
     model.set_params(space="features")
-    with pytest.raises(DataError, match=r"windows by 256 features each needs .* Set space='signal'"):
+    with pytest.raises(DataError, match=r"windows by 64 features each needs .* Set space='signal'"):
         model.predict_proba(series[:1])
 
 
@@ -181,6 +181,7 @@ def test_a_gpu_is_a_few_short_series_ahead_but_one_long_one(
 
 def test_short_series_of_a_gpu_are_retrieved_together_up_to_a_bound(waves_model, monkeypatch):
     model, series = waves_model
+    model.set_params(space="signal")
     monkeypatch.setattr("raxss.method.inference.LISTED_AT_ONCE", 300)
     predictor = model._predictor(None)
     on_gpu = replace(predictor, device=torch.device("cuda"))

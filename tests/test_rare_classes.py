@@ -42,6 +42,8 @@ def test_a_class_of_one_in_fifty_is_found_with_weights_and_a_tuned_threshold():
         "lr": 1e-2,
         "random_state": 0,
         "device": "cpu",
+        "space": "signal",
+        "temperature": 0.1,
     }
     figures = {}
     for weight, threshold in ((None, "argmax"), ("balanced", "argmax"), ("balanced", "tuned")):

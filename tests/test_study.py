@@ -31,7 +31,7 @@ def test_what_a_study_does_not_say_has_defaults():
     assert study.n_threads == 1
     (dataset,) = study.datasets
     assert dataset.preparation == Preparation()
-    assert dataset.windows == WindowConfig()
+    assert dataset.windows == WindowConfig(window_length=1024, stride=128)
     assert dataset.split.kind == "single"
     assert dataset.split.fractions == (0.7, 0.1, 0.2)
 
@@ -190,7 +190,7 @@ BAD = [
     ('[preparation]\nrate = "fast"', "preparation.rate is 'fast'"),
     ('[preparation]\npool = "24/12"\nrate = 250', "24/12 and resampling to 250 Hz"),
     ("[preparation]\npooling = 3", r"\[preparation\] has no setting 'pooling'; .*'pool'"),
-    ("[windows]\nwindow_length = 0", "windows.window_length .* at least 1, got 0"),
+    ("[windows]\nwindow_length = 0", "windows.window_length .* at least 1 or 'auto', got 0"),
     ("[windows]\nlength = 3", r"\[windows\] has no setting 'length'"),
     ("[system.sss]\nn_neighbours = 3", "'sss' has no setting 'n_neighbours'; did you"),
     ("[system.sss]\nrandom_state = 3", "'sss' sets 'random_state', which the study"),
@@ -210,11 +210,11 @@ BAD = [
     ),
     (
         '[system.patchtst]\nwindow_length = "x"',
-        "system 'patchtst': windows.window_length must be a whole number of at least 1, got 'x'",
+        "system 'patchtst': windows.window_length must be a whole number of at least 1 or 'auto', got 'x'",
     ),
     (
         '[system.rocket]\nwindow_length = "x"',
-        "system 'rocket': windows.window_length must be a whole number of at least 1, got 'x'",
+        "system 'rocket': windows.window_length must be a whole number of at least 1 or 'auto', got 'x'",
     ),
     (
         "[system.patchtst]\nwindow_loss_weight = 0.0",

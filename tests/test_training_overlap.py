@@ -39,7 +39,10 @@ from test_split_commands import raxss as run_command
 NAMES = [f"A{number}" for number in range(1, 11)]
 TRUTH = [TRAINING] * 4 + [VALIDATION] + [NO] * 5  # the model was fitted on channels 1 to 5
 HEADLINE = "4 of 10 channels were in the model's training data, 1 in its validation data."
-MODEL = {"window_length": 64, "stride": 32, "max_epochs": 1, "random_state": 0, "device": "cpu"}
+MODEL = {
+    "window_length": 64, "stride": 32, "space": "signal", "temperature": 0.1, "max_epochs": 1,
+    "random_state": 0, "device": "cpu",
+}  # fmt: skip
 
 
 def raxss(*arguments, code=0):

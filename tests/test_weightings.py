@@ -25,7 +25,7 @@ from raxss.method.aggregation import aggregate
 from raxss.method.training.window_pool import Batch
 from raxss.method.weighting import WEIGHTINGS, Weighting, influence, register_weighting, window_weights
 from raxss.method.weighting.protocol import add_weightings
-from toys import SMALL, waves
+from toys import NETWORK, waves
 
 #: Support (and what a gate adds, where there is one) of four windows -> influence, worked out by hand.
 EXAMPLES = {
@@ -101,7 +101,7 @@ def test_unknown_names_are_refused_with_all_that_are_known():
 
 def test_a_weighting_from_outside_is_known_with_its_controls_everywhere(rng):
     with pytest.raises(ConfigError, match="weighting"):
-        RAxSSClassifier(**SMALL, weighting="cubed").fit(waves(rng))
+        RAxSSClassifier(**NETWORK, weighting="cubed").fit(waves(rng))
 
     @register_weighting("cubed")
     class Cubed(Weighting):
@@ -115,7 +115,7 @@ def test_a_weighting_from_outside_is_known_with_its_controls_everywhere(rng):
             add_weightings(Cubed("other"), Cubed("inverse"))
         assert "other" not in WEIGHTINGS
         series = waves(rng)
-        model = RAxSSClassifier(**SMALL, weighting="cubed").fit(series)
+        model = RAxSSClassifier(**NETWORK, weighting="cubed").fit(series)
         found = model.explain(series[0])
         support = found.columns["support"]
         assert_allclose(found.columns["weight"], naive.window_weights((support**3).tolist(), 0.1), atol=1e-12)
@@ -123,7 +123,7 @@ def test_a_weighting_from_outside_is_known_with_its_controls_everywhere(rng):
         inverted = model.set_params(weighting="cubed-inverse").explain(series[0])
         assert any("'cubed-inverse' is a control" in warning for warning in inverted.warnings)
         with pytest.raises(ConfigError, match="'cubed', which is not defined among the windows"):
-            RAxSSClassifier(**SMALL, weighting="cubed", bank="batch").fit(series)
+            RAxSSClassifier(**NETWORK, weighting="cubed", bank="batch").fit(series)
     finally:
         for name in [name for name, item in WEIGHTINGS.items() if item.family == "cubed"]:
             del WEIGHTINGS[name]
@@ -223,7 +223,7 @@ def batch_of(series, stride=8, length=32):
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_within_a_batch_of_whole_series_influence_is_that_of_the_whole_series(rng, name):
-    lists = {"bank": "batch", "n_neighbors": 4, "exclusion": 8}
+    lists = {"bank": "batch", "space": "signal", "n_neighbors": 4, "exclusion": 8}
     settings = lists | {"weighting": name, "series_loss_weight": 1.0}
     config, item = Config.from_parameters(settings), WEIGHTINGS[name]
     if item.no_batch:
@@ -274,9 +274,8 @@ def test_gradients_reach_the_support_within_a_batch_or_learning_from_it_is_refus
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_learned_temperature_has_a_gradient_or_is_refused(rng, name):
     item = WEIGHTINGS[name]
-    config = Config.from_parameters(
-        {"weighting": name, "temperature": "learned", "series_loss_weight": 1.0, "validation_fraction": 0.2}
-    )
+    settings = {"temperature": "learned", "series_loss_weight": 1.0, "validation_fraction": 0.2}
+    config = Config.from_parameters(settings | {"weighting": name, "space": "signal"})
     if item.no_learned_temperature:
         with pytest.raises(ConfigError, match=f"'learned' .* {name!r}, {item.no_learned_temperature}"):
             config.check_fit()
@@ -389,7 +388,7 @@ def test_windows_without_neighbours_weigh_the_same_but_for_a_gate(rng, name):
 
 # The whole chain --------------------------------------------------------------------------------------------------
 
-CHAIN = SMALL | {"series_loss_weight": 1.0, "exclusion": 8, "max_epochs": 1}
+CHAIN = NETWORK | {"series_loss_weight": 1.0, "exclusion": 8, "max_epochs": 1}
 
 
 @pytest.fixture(scope="module")

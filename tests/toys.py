@@ -13,6 +13,8 @@ from raxss.method.training.settings import TrainingPlan
 from raxss.method.training.window_pool import WindowPool
 
 SMALL = {"window_length": 32, "stride": 8, "max_epochs": 2, "random_state": 0, "device": "cpu"}
+SIGNAL = SMALL | {"space": "signal", "temperature": 0.1}  # weighted by support of the signal
+NETWORK = SIGNAL | {"backbone": "convnet-fine"}  # trained by gradients
 
 
 def waves(rng, n_series=18, n_classes=2, n_variates=1, labels=("slow", "fast", "faster")):

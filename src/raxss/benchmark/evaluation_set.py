@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,7 +35,7 @@ from raxss.data.prepare.preparing import is_prepared_from, prepare
 from raxss.data.prepare.preprocessing import Preparation
 from raxss.data.series import SeriesCollection
 from raxss.data.splits import PARTS, Split, folds, group_of, groups_by, leave_one_out, split_series
-from raxss.errors import ConfigError, DataError, LabelError, OutputError, did_you_mean
+from raxss.errors import ConfigError, DataError, LabelError, OutputError, RAxSSWarning, did_you_mean
 from raxss.method.retrieval.front import RetrievalConfig
 from raxss.method.weighting.protocol import weighting_named
 from raxss.method.weighting.support import UNIFORM
@@ -188,9 +189,9 @@ def _views(
 ) -> list[View]:
     members = _members(dataset, collection)
     series = collection[members]
-    check_windows(series, dataset.windows)
+    check_windows(series, dataset.windows, dataset=dataset.name)
     for system in systems:
-        _check_windows_of(system, series, dataset.windows)
+        _check_windows_of(system, series, dataset)
     classes = tuple(np.unique(series.labels).tolist())
     positive = _positive(dataset, classes)
     f1_classes = _f1_classes(dataset, classes)
@@ -259,8 +260,9 @@ def _f1_classes(dataset: StudyDataset, classes: tuple[str, ...]) -> tuple[str, .
     return dataset.f1_classes
 
 
-def _check_windows_of(system: System, series: SeriesCollection, windows: WindowConfig) -> None:
+def _check_windows_of(system: System, series: SeriesCollection, dataset: StudyDataset) -> None:
     """`check_windows` of a system whose windows differ from the study's."""
+    windows = dataset.windows
     if system.kind not in ("windows", "mil"):
         return
     settings = system.parameters(windows)
@@ -269,7 +271,7 @@ def _check_windows_of(system: System, series: SeriesCollection, windows: WindowC
     retrieves = weighting.needs_retrieval or settings.get("smoothing", 0) > 0
     n_neighbors = settings["n_neighbors"] if retrieves else N_NEIGHBORS
     if (own, n_neighbors) != (windows, N_NEIGHBORS):
-        check_windows(series, own, n_neighbors=n_neighbors, system=system.name)
+        check_windows(series, own, n_neighbors=n_neighbors, dataset=dataset.name, system=system.name)
 
 
 def check_windows(
@@ -277,12 +279,15 @@ def check_windows(
     windows: WindowConfig,
     *,
     n_neighbors: int = N_NEIGHBORS,
+    dataset: str | None = None,
     system: str | None = None,
 ) -> None:
-    """Raise if more than a tenth of the series have fewer windows than a window has neighbours.
+    """Warn if more than a tenth of the series have fewer windows than a window has neighbours.
 
-    ``system`` is named if the settings are its own.
+    The dataset is named, and ``system`` if the settings are its own. Windows that `fit` chooses are not looked at.
     """
+    if isinstance(windows.window_length, str) or isinstance(windows.stride, str):
+        return
     needed = n_neighbors + 1
     lengths = np.array([item.n_samples for item in series])
     n_windows = np.maximum(lengths - windows.window_length, 0) // windows.stride + 1
@@ -292,11 +297,14 @@ def check_windows(
         longest = max(median // 4, 1)
         stride = max((median - longest) // (2 * needed), 1)
         of, section = ("", "windows") if system is None else (f"system {system!r}: ", f"system.{system}")
-        raise ConfigError(
+        of = of if dataset is None else f"dataset {dataset!r}: {of}"
+        warnings.warn(
             f"{of}{n_short} of {len(series)} series have fewer than {needed} windows of {windows.window_length} "
             f"samples at stride {windows.stride} (series have {lengths.min()} to {lengths.max()} samples, median "
-            f"{median}), and at most a tenth may: {n_neighbors} neighbours of a window need them. Use windows of "
-            f"at most a quarter of the median, such as {section}.window_length = {longest}, stride = {stride}."
+            f"{median}), and at most a tenth should: {n_neighbors} neighbours of a window need them. Use windows of "
+            f"at most a quarter of the median, such as {section}.window_length = {longest}, stride = {stride}.",
+            RAxSSWarning,
+            stacklevel=2,
         )
 
 

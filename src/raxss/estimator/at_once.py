@@ -10,7 +10,7 @@ Networks are trained by method/training/loop.py; a mixture with a network uses b
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,9 +22,10 @@ from torch import nn
 from raxss.data.series import Series
 from raxss.errors import ConfigError
 from raxss.estimator.config import Config
+from raxss.method.backbones.any_classifier import is_sklearn_classifier
 from raxss.method.backbones.mixture import Mixture, members_for
-from raxss.method.backbones.protocol import handles_missing
-from raxss.method.backbones.window_classifiers import TrainingWindows, is_fitted_at_once
+from raxss.method.backbones.protocol import WINDOW_CLASSIFIERS, handles_missing
+from raxss.method.backbones.window_classifiers import TrainingWindows, WindowClassifier, is_fitted_at_once
 from raxss.method.inference import Prediction, Predictor
 from raxss.method.training.window_pool import WindowPool
 from raxss.uncertainty.validation import folds_of
@@ -35,12 +36,32 @@ MOST_SERIES = 400  # that are predicted out of fold; the standard error of an ac
 
 
 def with_members(config: Config, n_series: int) -> Config:
-    """Settings in which the members of a mixture are named, for so many series."""
-    options = dict(config.backbone.backbone_options)
-    if config.backbone.backbone != "mixture" or options.get("members", "auto") != "auto":
-        return config
-    options["members"] = members_for(n_series)
+    """Settings in which the members of a mixture are named, for so many series, with the share missing."""
+    backbone, options = config.backbone.backbone, dict(config.backbone.backbone_options)
+    if backbone == "mixture":
+        if options.get("members", "auto") == "auto":
+            options["members"] = members_for(n_series)
+        if config.backbone.share_missing:
+            options["members"] = [_with_share_missing(table) for table in options["members"]]
+    elif config.backbone.share_missing and _is_window_classifier(backbone):
+        options["share_missing"] = True
     return replace(config, backbone=replace(config.backbone, backbone_options=options))
+
+
+def _with_share_missing(member: Any) -> Any:
+    """The table of a member of a mixture; a window classifier gets the share of missing samples as a feature."""
+    if not isinstance(member, Mapping) or not _is_window_classifier(member.get("backbone")):
+        return member
+    return {**member, "share_missing": True}
+
+
+def _is_window_classifier(backbone: object) -> bool:
+    """Whether a name, a class or a classifier of scikit-learn stands for a window classifier."""
+    if isinstance(backbone, str):
+        return backbone in WINDOW_CLASSIFIERS and backbone != "mixture"
+    if isinstance(backbone, type):
+        return issubclass(backbone, WindowClassifier)
+    return is_sklearn_classifier(backbone)
 
 
 def trained_part(backbone: nn.Module) -> nn.Module | None:
@@ -56,6 +77,11 @@ def check_settings(config: Config, backbone: nn.Module) -> None:
     if not is_fitted_at_once(backbone):
         return
     name = type(backbone).__name__
+    if config.backbone.share_missing and not getattr(backbone, "share_missing", False):
+        raise ConfigError(
+            f"backbone.share_missing is true, but the backbone {name} takes no share of missing samples as a "
+            "feature. Set it to false, or choose a WindowClassifier, such as 'ridge' or 'mixture'."
+        )
     for setting, wrong, remedy in (
         ("training.series_loss_weight", config.training.series_loss_weight > 0, "0"),
         ("training.window_loss_weight", config.training.window_loss_weight == 0, "1"),

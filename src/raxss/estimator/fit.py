@@ -106,7 +106,7 @@ def fresh_learner(
         )
         check_network(backbone)
         check_settings(config, backbone)
-        if config.backbone.share_missing:
+        if config.backbone.share_missing and not is_fitted_at_once(backbone):  # else one of its features
             backbone = share_added(backbone, n_variates, window_length, n_outputs_for(n_classes))
         heads = None
         if config.learns_from_features:
@@ -168,7 +168,7 @@ def look_at_gaps(
         return None
     logger.info(finding.describe_gaps())
     if share_missing:
-        logger.info("the share of missing samples is an input of the network (share_missing)")
+        logger.info("the share of missing samples is an input of the backbone (share_missing)")
     elif finding.may_differ:
         pool.plants_gaps = True
         logger.info("gaps of the other classes are planted on training windows, so that they tell nothing")

@@ -35,7 +35,7 @@ class SklearnClassifier(WindowClassifier):
     ----------
     estimator
         An instance that is a template: it is not fitted itself.
-    view, normalise
+    view, normalise, share_missing
         See `WindowClassifier`.
 
     Examples
@@ -58,8 +58,11 @@ class SklearnClassifier(WindowClassifier):
         estimator: Any,
         view: str = "statistics",
         normalise: bool = False,
+        share_missing: bool = False,
     ) -> None:
-        super().__init__(n_variates, window_length, n_outputs, view=view, normalise=normalise)
+        super().__init__(
+            n_variates, window_length, n_outputs, view=view, normalise=normalise, share_missing=share_missing
+        )
         self.estimator = _checked(estimator)
         self.describe_as = f"{type(estimator).__name__} on {view}"
         self.cannot_be_saved = (
@@ -122,7 +125,7 @@ class SklearnClassifier(WindowClassifier):
 
 
 def maker_of(estimator: Any) -> Callable[..., SklearnClassifier]:
-    """A function ``(n_variates, window_length, n_outputs, *, view, normalise)`` that builds backbones of it.
+    """A function ``(n_variates, window_length, n_outputs, **options)`` that builds backbones of it.
 
     >>> from sklearn.naive_bayes import GaussianNB
     >>> maker_of(GaussianNB())(1, 64, 1, normalise=True).describe_as
@@ -137,9 +140,10 @@ def maker_of(estimator: Any) -> Callable[..., SklearnClassifier]:
         *,
         view: str = "statistics",
         normalise: bool = False,
+        share_missing: bool = False,
     ) -> SklearnClassifier:
-        shape = (n_variates, window_length, n_outputs)
-        return SklearnClassifier(*shape, estimator=estimator, view=view, normalise=normalise)
+        options: dict[str, Any] = {"view": view, "normalise": normalise, "share_missing": share_missing}
+        return SklearnClassifier(n_variates, window_length, n_outputs, estimator=estimator, **options)
 
     return make
 

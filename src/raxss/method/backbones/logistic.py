@@ -44,7 +44,7 @@ class Logistic(WindowClassifier):
 
     Parameters
     ----------
-    view, normalise
+    view, normalise, share_missing
         See `WindowClassifier`.
 
     Examples
@@ -65,9 +65,12 @@ class Logistic(WindowClassifier):
         *,
         view: str = "statistics",
         normalise: bool = False,
+        share_missing: bool = False,
     ) -> None:
-        super().__init__(n_variates, window_length, n_outputs, view=view, normalise=normalise)
-        self.register_buffer("coefficients", torch.zeros(self.view.d, self.n_classes, dtype=torch.float64))
+        super().__init__(
+            n_variates, window_length, n_outputs, view=view, normalise=normalise, share_missing=share_missing
+        )
+        self.register_buffer("coefficients", torch.zeros(self.d, self.n_classes, dtype=torch.float64))
         self.register_buffer("intercept", torch.zeros(self.n_classes, dtype=torch.float64))
         self._without: list[Solution] = []  # for each fold
 

@@ -117,6 +117,11 @@ class Mixture(nn.Module):
         """The member that is trained by gradients, or None."""
         return next(iter(self._trained), None)
 
+    @property
+    def share_missing(self) -> bool:
+        """Whether the share of missing samples is a feature of a member."""
+        return any(getattr(member, "share_missing", False) for member in self.members)
+
     def fit_windows(self, training: TrainingWindows) -> Floats:
         """Fit the window classifiers; unless a network is a member, weigh them by their out-of-fold posteriors.
 

@@ -59,9 +59,12 @@ class Trees(WindowClassifier):
         *,
         view: str = "statistics",
         normalise: bool = False,
+        share_missing: bool = False,
         n_trees: int = 300,
     ) -> None:
-        super().__init__(n_variates, window_length, n_outputs, view=view, normalise=normalise)
+        super().__init__(
+            n_variates, window_length, n_outputs, view=view, normalise=normalise, share_missing=share_missing
+        )
         at_least("n_trees", n_trees, 1)
         check_at_most(n_trees=n_trees)
         self.n_trees = n_trees
@@ -112,7 +115,7 @@ class Trees(WindowClassifier):
         """Take arrays of any size, if they are those of trees."""
         found = [state[prefix + name] for name in ARRAYS if prefix + name in state]
         if len(found) == len(ARRAYS):  # else reported by torch
-            refuse_no_trees(found, n_features=self.view.d, n_classes=self.n_classes)
+            refuse_no_trees(found, n_features=self.d, n_classes=self.n_classes)
             for name, tensor in zip(ARRAYS, found, strict=True):
                 setattr(self, name, torch.empty_like(tensor, device=getattr(self, name).device))
             self._on_host = None
@@ -127,7 +130,7 @@ class ExtraTrees(Trees):
 
     Parameters
     ----------
-    view, normalise
+    view, normalise, share_missing
         See `WindowClassifier`.
     n_trees
         In all, over the folds.
@@ -154,7 +157,7 @@ class RandomForest(Trees):
 
     Parameters
     ----------
-    view, normalise
+    view, normalise, share_missing
         See `WindowClassifier`.
     n_trees
         In all, over the folds.

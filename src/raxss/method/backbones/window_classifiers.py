@@ -76,6 +76,8 @@ class WindowClassifier(nn.Module):
         Features of a window: ``"statistics"`` or ``"ppv"``.
     normalise
         Bring each window to mean 0 and deviation 1 first.
+    share_missing
+        The share of missing samples is one more feature (`share_missing_of`).
 
     Examples
     --------
@@ -107,15 +109,18 @@ class WindowClassifier(nn.Module):
         *,
         view: str = "statistics",
         normalise: bool = False,
+        share_missing: bool = False,
     ) -> None:
         super().__init__()
         one_of("view", view, tuple(VIEWS))
         self.n_variates, self.n_outputs = n_variates, n_outputs
         self.n_classes = 2 if n_outputs == 1 else n_outputs
         self.view: WindowView = VIEWS[view](n_variates, window_length, normalise=normalise)
-        self.register_buffer("mean", torch.zeros(self.view.d))
-        self.register_buffer("deviation", torch.ones(self.view.d))
-        self.register_buffer("components", torch.zeros(self.view.d, N_COMPONENTS))
+        self.share_missing = share_missing
+        self.d = self.view.d + int(share_missing)
+        self.register_buffer("mean", torch.zeros(self.d))
+        self.register_buffer("deviation", torch.ones(self.d))
+        self.register_buffer("components", torch.zeros(self.d, N_COMPONENTS))
         self.widths = [N_COMPONENTS]  # of `features`, known without a trial
 
     def fit_windows(self, training: TrainingWindows) -> Floats:
@@ -159,7 +164,11 @@ class WindowClassifier(nn.Module):
         """Features ``(n, d)`` of windows, with the mask of samples as one more row or without; some at a time."""
         n_at_once = max(NUMBERS_AT_ONCE // self.view.size, 1)
         parts = (split_mask(some, self.n_variates) for some in windows.split(n_at_once))
-        return torch.cat([self.view(some, present) for some, present in parts])
+        found = torch.cat([self.view(some, present) for some, present in parts])
+        if not self.share_missing:
+            return found
+        share = share_missing_of(windows, self.n_variates)
+        return torch.cat([found, share[:, None].to(found.dtype)], dim=1)
 
     def _standardise(self, features: Tensor) -> Tensor:
         return (features - self.mean) / self.deviation
@@ -201,6 +210,21 @@ class HeldOut(nn.Module):
         """Both from one pass."""
         found: tuple[Tensor, Tensor] = self.base.logits_and_features(windows, fold=self.fold)
         return found
+
+
+def share_missing_of(windows: Tensor, n_variates: int) -> Tensor:  # (n,)
+    """Share of missing samples before the last that is present, so that padding does not count; 0 without a mask.
+
+    >>> mask = torch.tensor([[[1.0, 0.0, 1.0, 1.0, 0.0, 0.0]]])
+    >>> share_missing_of(torch.cat([torch.zeros(1, 1, 6), mask], dim=1), n_variates=1)
+    tensor([0.2500])
+    """
+    _, present = split_mask(windows, n_variates)
+    if present is None:
+        return torch.zeros(len(windows), device=windows.device)
+    mask = (present[:, 0] != 0).to(torch.float32)
+    n_before = mask.flip(1).cummax(dim=1).values.sum(dim=1)  # samples up to the last present
+    return 1 - mask.sum(dim=1) / n_before.clamp(min=1) - (n_before == 0).to(torch.float32)
 
 
 def is_fitted_at_once(backbone: object) -> bool:
