@@ -4,10 +4,11 @@
     python scripts/measure_default.py --out FOLDER --page
 
 FOLDER has one ``SET.npz`` a set: ``flat`` (variates x all samples end to end), ``lengths``, ``y``, ``g`` (groups),
-``rate`` (0: unknown) and, where there is an official one, ``split``, or ``fold``, the fold that each series is tested
-in. With an official split, run k has seed k; else run k tests the k-th fold: of ``fold``, or of five that keep groups
-together. Every run writes one CSV of test probabilities, and is skipped where that exists. ``--page`` makes the
-table: means over runs, and for the forest the paired difference with an interval over test groups (bootstrap, 95 %).
+``rate`` (0: unknown) and, where there is an official one, ``split``, or ``fold``, the fold that each series is
+tested in. With an official split, run k has seed k; else run k tests the k-th fold: of ``fold``, or of five that
+keep groups together. Every run writes one CSV of test probabilities, and is skipped where that exists. ``--page``
+makes the table: means over runs, and for the forest the paired difference with an interval over test groups
+(bootstrap, 95 %).
 MiniROCKET is aeon's, on series padded with zeros at the end to the longest of training.
 """
 

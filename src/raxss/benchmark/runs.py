@@ -224,7 +224,7 @@ def execute(run: Run) -> RunResult | EvaluatedRun:
                 validation=judges,
                 positive=run.view.positive,
                 f1_classes=run.view.f1_classes,
-                window_length=run.view.windows.window_length,
+                window_length=int(run.view.windows.window_length),
             )
             result = EvaluatedRun(result=tested, evaluations=tuple(run.probe.evaluate(fitted)))
             clock.lap("probe")

@@ -185,6 +185,10 @@ class FoldPredictor:
         return replace(self.predictor, backbone=held_out)
 
 
+#: Predicts series that it was not fitted on: of a validation set, or of training series out of fold.
+AnyPredictor = Predictor | FoldPredictor
+
+
 def some_series(folds: NDArray[np.int64], usable: NDArray[np.bool_], *, seed: int) -> NDArray[np.int64]:
     """Places of the training series that are predicted out of fold, at most `MOST_SERIES`."""
     places = np.flatnonzero(usable & (folds >= 0))

@@ -552,6 +552,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         history: list[dict[str, Any]] = []
         if is_fitted_at_once(self.backbone_):
+            self.backbone_.to(device)
             logger.info("fitting %s on windows of %d series", describe(self.backbone_), len(train_indices))
             history.append(
                 at_once.fit_at_once(

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from raxss.data.series import Series
 from raxss.data.splits import hold_out
 from raxss.errors import BackboneError, ConfigError, DataError, GapsLearnedWarning, NotLearnedWarning
-from raxss.estimator.at_once import check_settings, drawn_windows, trained_part
+from raxss.estimator.at_once import AnyPredictor, check_settings, drawn_windows, trained_part
 from raxss.estimator.config import Config
 from raxss.method.aggregation import smooth_posteriors
 from raxss.method.augmentation import LIGHT, AugmentationConfig
@@ -44,7 +44,7 @@ from raxss.method.backbones.share_missing import share_added
 from raxss.method.backbones.sizes import check_network, check_window
 from raxss.method.backbones.window_classifiers import is_fitted_at_once
 from raxss.method.feature_heads import FeatureHeads
-from raxss.method.inference import Prediction, Predictor, retrieval_settings
+from raxss.method.inference import Prediction, retrieval_settings
 from raxss.method.retrieval.batch import batch_support
 from raxss.method.retrieval.cache import cached_retrieve_many
 from raxss.method.retrieval.front import windows_without_shape
@@ -411,7 +411,7 @@ def feature_scaling(backbone: nn.Module, pool: WindowPool) -> tuple[NDArray[np.f
 
 
 def fitted_calibration(
-    method: str, predictor: Predictor, series: list[Series], targets: NDArray[np.int64]
+    method: str, predictor: AnyPredictor, series: list[Series], targets: NDArray[np.int64]
 ) -> Calibration:
     """A map fitted on the windows of validation series."""
     posteriors = list(predictor.window_probabilities(series))
@@ -426,7 +426,7 @@ def fitted_on_windows(
     return kind.fit(np.concatenate(posteriors), np.repeat(targets, list(map(len, posteriors))))
 
 
-def validation_predictions(predictor: Predictor, series: list[Series]) -> list[Prediction]:
+def validation_predictions(predictor: AnyPredictor, series: list[Series]) -> list[Prediction]:
     """Uncalibrated predictions of validation series; neighbours are kept where smoothing needs them."""
     found = predictor.predictions(series, with_lists=False)
     return [item if predictor.smoothing else replace(item, retrieval=None) for item in found]
@@ -512,7 +512,7 @@ def _recalibrated(item: Prediction, calibration: Calibration, smoothing: float) 
     return score
 
 
-def fitted_temperature(predictor: Predictor, series: list[Series], targets: NDArray[np.int64]) -> float:
+def fitted_temperature(predictor: AnyPredictor, series: list[Series], targets: NDArray[np.int64]) -> float:
     """The temperature with the least loss on validation series."""
     parts = [prediction.aggregation for prediction in predictor.predictions(series, with_lists=False)]
     posteriors = [

@@ -21,7 +21,7 @@ from sklearn.model_selection import StratifiedGroupKFold
 
 from raxss.data.series import Series
 from raxss.errors import DataError, RAxSSWarning
-from raxss.method.inference import Predictor
+from raxss.estimator.at_once import AnyPredictor
 from raxss.uncertainty.decision import ARGMAX, DecisionThreshold
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class ThresholdTuning:
     validation: tuple[list[Series], NDArray[np.int64]]
     folds: list[Fold]
 
-    def run(self, model: RAxSSClassifier, predictor: Predictor, *, settings: str) -> DecisionThreshold:
+    def run(self, model: RAxSSClassifier, predictor: AnyPredictor, *, settings: str) -> DecisionThreshold:
         """The threshold with the largest balanced accuracy out of fold; ``predictor``: that of the fitted model."""
         targets, found = self.targets, None
         if not self.folds:

@@ -375,10 +375,10 @@ def _read_training_data(facts: dict[str, Any]) -> dict[str, Any]:
 
 def _refuse_other_window(model: RAxSSClassifier, stated: Config) -> None:
     """Refuse windows that are not as long as the setting, or the longest series if that is shorter."""
-    needed, lengths = stated.windows.window_length, model.training_data_.get("n_samples")
-    if needed == "auto" or stated.windows.stride == "auto":
+    requested, lengths = stated.windows.window_length, model.training_data_.get("n_samples")
+    if requested == "auto" or stated.windows.stride == "auto":
         raise ValueError("its settings leave window length or stride open, which fit has chosen")
-    model.stride_ = stated.windows.stride
+    needed, model.stride_ = requested, stated.windows.stride
     if lengths is not None:
         if not isinstance(lengths, list) or [type(length) for length in lengths] != [int, int]:
             raise ValueError("the lengths of its training series are not two whole numbers")

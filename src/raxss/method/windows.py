@@ -213,8 +213,9 @@ def plan_windows(config: WindowConfig, lengths: Sequence[int], *, rate: float | 
         most = LONGEST_WINDOW if rate is None else int(min(max(10 * rate, LONGEST_HALF), LONGEST_WINDOW))
         if window_length > most:
             window_length, reasons = most, [f"at most {most} samples of a median of {median}"]
-    stride = config.stride
-    if stride == "auto":
+    if config.stride != "auto":
+        stride = config.stride
+    else:
         stride = max(window_length // 8, 1)
         n_windows = sum(max(length - window_length, 0) // stride + 1 for length in lengths)
         if n_windows > MOST_WINDOWS:

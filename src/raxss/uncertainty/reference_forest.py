@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestClassifier
 
@@ -128,7 +129,7 @@ class ReferenceForest:
             truth = targets[drawn[used]]
             forest.fit(table[rows[used]], truth, sample_weight=class_weights[truth])
             grown += [(int(fold), tree.tree_, forest.classes_) for tree in forest.estimators_]
-        trees = dict(zip(ARRAYS, arrays_of(grown, n_classes), strict=True))
+        trees = dict(zip(ARRAYS, arrays_of(grown, np.ones(n_classes)), strict=True))
         found, fitted = np.full((2, len(series), n_classes), np.nan)
         fitted[wanted] = _mean_shares(table, trees, trees["tree_folds"] >= -1)
         for fold in every[every >= 0]:
@@ -178,7 +179,9 @@ class ReferenceForest:
             sums = trees["leaf_shares"].sum(axis=1, keepdims=True)
             trees["leaf_shares"] = np.where(np.abs(sums - 1) < 1e-4, trees["leaf_shares"] / sums, np.nan)
         refuse_no_trees(
-            *(trees[name] for name in ARRAYS), n_features=n_series_statistics(n_variates), n_classes=n_classes
+            [torch.from_numpy(trees[name]) for name in ARRAYS],
+            n_features=n_series_statistics(n_variates),
+            n_classes=n_classes,
         )
         _refuse_deep_trees(trees)
         nothing = np.zeros((0, n_classes))

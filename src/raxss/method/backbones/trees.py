@@ -73,6 +73,7 @@ class Trees(WindowClassifier):
         self.register_buffer("node_children", torch.zeros(1, 2, dtype=torch.int64))
         equal = torch.full((1, self.n_classes), 1 / self.n_classes, dtype=torch.float64)
         self.register_buffer("leaf_shares", equal)
+        self._on_host: list[NDArray[Any]] | None = None  # the same as arrays
 
     def _fit(self, standard: Tensor, training: TrainingWindows) -> None:
         x = standard.float().cpu().numpy()
@@ -86,6 +87,7 @@ class Trees(WindowClassifier):
             grown += [(fold, tree.tree_, forest.classes_) for tree in forest.estimators_]
         for name, array in zip(ARRAYS, arrays_of(grown, class_weights(training)), strict=True):
             setattr(self, name, torch.from_numpy(array))
+        self._on_host = None
 
     def _forest(self, n_trees: int, n_features: int, *, seed: int) -> Any:
         """A forest of scikit-learn that is not fitted yet."""
@@ -99,9 +101,9 @@ class Trees(WindowClassifier):
 
     def _mean_shares(self, standard: Tensor, used: NDArray[np.bool_]) -> Tensor:
         x = np.ascontiguousarray(standard.float().cpu().numpy())
-        starts, _, features, thresholds, children, shares = (
-            getattr(self, name).cpu().numpy() for name in ARRAYS
-        )
+        if self._on_host is None:  # a GPU would copy them back for every batch
+            self._on_host = [getattr(self, name).cpu().numpy() for name in ARRAYS]
+        starts, _, features, thresholds, children, shares = self._on_host
         total = np.zeros((len(x), self.n_classes))
         _add_shares(x, starts[used], features, thresholds, children, shares, total)
         return torch.from_numpy(total / np.maximum(total.sum(axis=1, keepdims=True), np.finfo(float).tiny))
@@ -113,6 +115,7 @@ class Trees(WindowClassifier):
             refuse_no_trees(found, n_features=self.view.d, n_classes=self.n_classes)
             for name, tensor in zip(ARRAYS, found, strict=True):
                 setattr(self, name, torch.empty_like(tensor, device=getattr(self, name).device))
+            self._on_host = None
         super()._load_from_state_dict(state, prefix, *others)
 
 
