@@ -37,9 +37,13 @@ IN_SIGNAL = {**SMALL, "space": "signal", "temperature": 0.1}
 NETWORK = {**IN_SIGNAL, "backbone": "convnet"}
 
 
-@parametrize_with_checks([RAxSSClassifier(device="cpu", max_epochs=10)])
+#: A mixture as by default, with fewer trees, for speed.
+FEW_TREES = {"members": [{"backbone": "ridge", "view": "ppv"}, {"backbone": "extra-trees", "n_trees": 10}]}
+
+
+@parametrize_with_checks([RAxSSClassifier(device="cpu", backbone_options=FEW_TREES)])
 def test_every_check_of_scikit_learn_passes(estimator, check):
-    """With few epochs, for speed; tests/test_slow.py has the defaults for all checks."""
+    """With few trees, for speed; tests/test_slow.py has the defaults for all checks."""
     check(estimator)
 
 
@@ -70,8 +74,9 @@ def test_no_check_is_excused():
 
 
 def test_class_weights_and_a_tuned_threshold_pass_all_checks_but_those_of_what_was_learned():
-    """With one epoch, for speed."""
-    model = RAxSSClassifier(device="cpu", max_epochs=1, class_weight="balanced", decision_threshold="tuned")
+    """With few trees, for speed."""
+    settings = {"class_weight": "balanced", "decision_threshold": "tuned", "backbone_options": FEW_TREES}
+    model = RAxSSClassifier(device="cpu", **settings)
     checks = check_estimator(model, on_fail=None, on_skip=None)
     learned = {"check_classifiers_train", "check_class_weight_classifiers"}
     assert {check["check_name"] for check in checks if check["status"] != "passed"} <= learned

@@ -37,7 +37,7 @@ from raxss.errors import SignalWarning
 from raxss.estimator import at_once, inputs, out_of_fold
 from raxss.estimator import fit as steps
 from raxss.estimator.config import Config
-from raxss.estimator.evidence import traced
+from raxss.estimator.evidence import summary_of, traced
 from raxss.estimator.persistence import describe_model, load_model, save_model
 from raxss.explain.export.report import report_of
 from raxss.explain.export.report.page import Report
@@ -186,8 +186,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
-    classes_, n_variates_, window_length_, stride_, preparation_, backbone_, scaling_, temperature_, history_, seed_,
-    interrupted_
+    classes_, n_variates_, window_length_, stride_, preparation_, backbone_, scaling_, temperature_, history_,
+    seed_, interrupted_
     calibration_, calibration_level_
         The fitted `raxss.uncertainty.calibration.Calibration`, or None, and what it is a map of.
     validation_report_
@@ -505,10 +505,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if len(part)
         ]
         pool, validation_pool = pools[0], pools[1] if len(pools) == 2 else None
-        folds, train_groups = (
-            np.full(len(train_indices), -1),
-            None if groups is None else groups[train_indices],
-        )
+        train_groups = None if groups is None else groups[train_indices]
+        folds = np.full(len(train_indices), -1)
         if learner is None:
             folds = at_once.series_folds(targets[train_indices], train_groups, seed=self.seed_)
         if crosses:
@@ -554,17 +552,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if is_fitted_at_once(self.backbone_):
             self.backbone_.to(device)
             logger.info("fitting %s on windows of %d series", describe(self.backbone_), len(train_indices))
-            history.append(
-                at_once.fit_at_once(
-                    self.backbone_,
-                    pool,
-                    folds,
-                    train_groups,
-                    weights,
-                    n_classes=len(self.classes_),
-                    seed=self.seed_,
-                )
-            )
+            sizes = {"n_classes": len(self.classes_), "seed": self.seed_}
+            row = at_once.fit_at_once(self.backbone_, pool, folds, train_groups, weights, **sizes)
+            history.append(row)
         self.best_epoch_, self.interrupted_ = len(history), False
         self.temperature_, self.heads_ = steps.initial_temperature(config), None
         if learner is not None:
@@ -825,23 +815,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def uncertainty_summary(self) -> UncertaintySummary:
         """Validation report, OOD detector and calibration, under the current settings."""
-        calibration, report = self._calibration_in_use, self.validation_report_
-        decision = self._threshold_in_use
-        validated = self.config_.score_hash if report is None else report.settings
-        return UncertaintySummary(
-            validation_report=report,
-            ood_detector=self.ood_detector_,
-            alpha=float(self.config.calibration.conformal_alpha),
-            calibrated=calibration is not None,
-            series_calibration=calibration if self.calibration_level_ == "series" else None,
-            changed=validated != self.current_config.score_hash,
-            rates=self.training_data_["rates"],
-            seen=TrainingRecord.of(self.training_data_),
-            decision=decision,
-            decision_changed=decision is not None
-            and decision.settings not in ("", self.current_config.decision_hash),
-            gap_finding=self.gap_finding_,
-        )
+        return summary_of(self, self._calibration_in_use, self._threshold_in_use)
 
     @property
     def _threshold_in_use(self) -> DecisionThreshold | None:

@@ -1,5 +1,6 @@
 """Evidence of series by a fitted estimator: predictions, traced with what uncertainty and settings say of them.
 
+    fitted RAxSSClassifier -> UncertaintySummary under the current settings
     fitted RAxSSClassifier, series -> SeriesEvidence of each, one after the other
 
 classifier.py calls it for `explain`; raxss.explain.tracing makes evidence of a prediction.
@@ -11,13 +12,37 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from raxss.data.series import Series
+from raxss.data.training_overlap import TrainingRecord
 from raxss.explain.series_evidence import SeriesEvidence
 from raxss.explain.tracing import trace_prediction
 from raxss.method.inference import Predictor
+from raxss.uncertainty.calibration.maps import Calibration
+from raxss.uncertainty.decision import DecisionThreshold
 from raxss.uncertainty.summary import UncertaintySummary
 
 if TYPE_CHECKING:
     from raxss.estimator.classifier import RAxSSClassifier
+
+
+def summary_of(
+    model: RAxSSClassifier, calibration: Calibration | None, decision: DecisionThreshold | None
+) -> UncertaintySummary:
+    """Validation report and OOD detector of a model, with the calibration and the threshold that are in use."""
+    report, now = model.validation_report_, model.current_config
+    validated = model.config_.score_hash if report is None else report.settings
+    return UncertaintySummary(
+        validation_report=report,
+        ood_detector=model.ood_detector_,
+        alpha=float(model.config.calibration.conformal_alpha),
+        calibrated=calibration is not None,
+        series_calibration=calibration if model.calibration_level_ == "series" else None,
+        changed=validated != now.score_hash,
+        rates=model.training_data_["rates"],
+        seen=TrainingRecord.of(model.training_data_),
+        decision=decision,
+        decision_changed=decision is not None and decision.settings not in ("", now.decision_hash),
+        gap_finding=model.gap_finding_,
+    )
 
 
 def traced_settings(
