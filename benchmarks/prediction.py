@@ -160,7 +160,7 @@ def _parts(model: RAxSSClassifier, folder: Path, device: str, n_channels: int) -
     place, more = torch.device(device), len(everything) / n_channels
     settings = {
         "window_length": model.window_length_,
-        "stride": model.stride,
+        "stride": model.stride_,
         "n_neighbors": model.n_neighbors,
         "exclusion": model.config.retrieval.samples_of("exclusion", model.window_length_),
         "device": device,
@@ -169,7 +169,7 @@ def _parts(model: RAxSSClassifier, folder: Path, device: str, n_channels: int) -
     spent["scaling"], scaled = timed(lambda: [model.scaling_.apply(item) for item in some])
     samples = [item.samples for item in scaled]
     spent["retrieval"], found = timed(lambda: _searched(samples, settings, device), device)
-    cut = [windows_of(item, window_length=model.window_length_, stride=model.stride) for item in scaled]
+    cut = [windows_of(item, window_length=model.window_length_, stride=model.stride_) for item in scaled]
     scorer = Scorer(model.backbone_, place)
     spent["network"], scores = timed(lambda: [scorer.launch(item) for item in cut], device)
 
@@ -271,7 +271,7 @@ def _in_a_process_of_its_own(folder: Path, device: str) -> dict[str, Any]:
         series = read_prepared(folder / "prepared", verify=True)
         write_tables(model.explain_each(series, on_progress=on_progress), folder / "why")
     seconds = time.perf_counter() - begin
-    n_windows = len(windows_of(series[0], window_length=model.window_length_, stride=model.stride))
+    n_windows = len(windows_of(series[0], window_length=model.window_length_, stride=model.stride_))
     n_bank = min(model.bank_size, n_windows) if model.bank in ("local", "sampled") else n_windows
     searching = n_bank / (n_bank + PAIRS_A_SCORE)  # the share of all work that retrieval is taken for
     import pandas as pd

@@ -28,6 +28,7 @@ from toys import hears_ctrl_c, waves
 CPU = ["--device", "cpu"]
 WINDOWS = ["--window-length", "32", "--stride", "8"]
 FAST = [*WINDOWS, "--max-epochs", "2", *CPU]
+NETWORK = "[backbone]\nbackbone = 'convnet'\n"  # trained by epochs, with a checkpoint after each
 
 
 def raxss(*arguments, code=0):
@@ -119,8 +120,9 @@ def test_fit_predict_explain_from_a_manifest(manifest, model, tmp_path):
     assert "12 predictions" in out
     table = pd.read_csv(tmp_path / "p.csv")
     scores = ["probability_fast", "probability_slow", "seconds", "label", "seen_in_training"]
-    bounds = ["low_fast", "high_fast", "low_slow", "high_slow", "interval", "warnings"]
-    assert list(table.columns) == ["name", "predicted", *scores, *bounds]
+    bounds = ["low_fast", "high_fast", "low_slow", "high_slow", "interval"]
+    sets = ["in_set_fast", "in_set_slow", "XXX"]  # by the twelve series, each scored without its fold
+    assert list(table.columns) == ["name", "predicted", *scores, *bounds, *sets, "warnings"]
     np.testing.assert_allclose(table["probability_fast"] + table["probability_slow"], 1, atol=1e-12)
     assert table["name"].tolist() == [f"rec{index}" for index in range(12)]
 
@@ -343,9 +345,16 @@ def interrupt_after(line, arguments):
     return message
 
 
-def test_resume_goes_on_after_ctrl_c(manifest, tmp_path):
+@pytest.fixture
+def network(tmp_path):
+    """Options of `raxss fit` with which a network is trained."""
+    (tmp_path / "network.toml").write_text(NETWORK)
+    return ["--config", tmp_path / "network.toml"]
+
+
+def test_resume_goes_on_after_ctrl_c(manifest, network, tmp_path):
     """A run stopped by a signal keeps its best model, and resuming ends where the undisturbed run does."""
-    arguments = ["fit", manifest, *WINDOWS, "--max-epochs", "40", *CPU]
+    arguments = ["fit", manifest, *WINDOWS, "--max-epochs", "40", *CPU, *network]
     raxss(*arguments, "--out", tmp_path / "whole")
     last = interrupt_after("epoch 3/", [*arguments, "--out", tmp_path / "m"]).splitlines()[-1]
     assert re.fullmatch(
@@ -404,9 +413,11 @@ MOMENTS = {
 
 @pytest.mark.parametrize("older", [False, True])
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_after_ctrl_c_the_last_line_says_what_is_kept(manifest, tmp_path, monkeypatch, moment, older):
+def test_after_ctrl_c_the_last_line_says_what_is_kept(
+    manifest, network, tmp_path, monkeypatch, moment, older
+):
     interrupted, model, epoch = MOMENTS[moment]
-    arguments = ["fit", manifest, *FAST, "--out", tmp_path / "m"]
+    arguments = ["fit", manifest, *FAST, *network, "--out", tmp_path / "m"]
     if older:
         raxss(*arguments)
         model = None if model == "best" else model  # which does not take the place of an older one
@@ -441,6 +452,15 @@ def test_after_ctrl_c_the_last_line_says_what_is_kept(manifest, tmp_path, monkey
     if epoch is not None:
         raxss(*arguments, "--resume", "--overwrite")
         assert not json.loads((tmp_path / "m" / "config.json").read_text())["interrupted"]
+
+
+def test_ctrl_c_while_window_classifiers_are_fitted_leaves_nothing(manifest, tmp_path, monkeypatch):
+    real = importlib.import_module("raxss.estimator.at_once").fit_at_once
+    monkeypatch.setattr("raxss.estimator.at_once.fit_at_once", raises_from_call(1, real))
+    result = CliRunner().invoke(app, ["fit", str(manifest), *FAST, "--out", str(tmp_path / "m")])
+    assert result.exit_code == 130
+    assert "No model was written; there is no checkpoint" in result.stderr.splitlines()[-1]
+    assert not (tmp_path / "m").exists()
 
 
 def test_overwriting_never_deletes_a_folder_of_someone_else(model, tmp_path):

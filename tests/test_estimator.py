@@ -1,5 +1,6 @@
 """The estimator: scikit-learn's contract, ragged series, evidence that sums to the prediction, bad input."""
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -32,10 +33,17 @@ from raxss.errors import (
 from raxss.estimator.fit import validation_split
 from toys import SMALL, Tiny, waves
 
+IN_SIGNAL = {**SMALL, "space": "signal", "temperature": 0.1}
+NETWORK = {**IN_SIGNAL, "backbone": "convnet"}
 
-@parametrize_with_checks([RAxSSClassifier(device="cpu", max_epochs=10)])
+
+#: A mixture as by default, with fewer trees, for speed.
+FEW_TREES = {"members": [{"backbone": "ridge", "view": "ppv"}, {"backbone": "extra-trees", "n_trees": 10}]}
+
+
+@parametrize_with_checks([RAxSSClassifier(device="cpu", backbone_options=FEW_TREES)])
 def test_every_check_of_scikit_learn_passes(estimator, check):
-    """With few epochs, for speed; tests/test_slow.py has the defaults for all checks."""
+    """With few trees, for speed; tests/test_slow.py has the defaults for all checks."""
     check(estimator)
 
 
@@ -66,16 +74,37 @@ def test_no_check_is_excused():
 
 
 def test_class_weights_and_a_tuned_threshold_pass_all_checks_but_those_of_what_was_learned():
-    """With one epoch, for speed."""
-    model = RAxSSClassifier(device="cpu", max_epochs=1, class_weight="balanced", decision_threshold="tuned")
+    """With few trees, for speed."""
+    settings = {"class_weight": "balanced", "decision_threshold": "tuned", "backbone_options": FEW_TREES}
+    model = RAxSSClassifier(device="cpu", **settings)
     checks = check_estimator(model, on_fail=None, on_skip=None)
     learned = {"check_classifiers_train", "check_class_weight_classifiers"}
     assert {check["check_name"] for check in checks if check["status"] != "passed"} <= learned
     assert len(checks) >= 50
 
 
-def test_it_learns_two_classes_of_waves_with_probabilities_that_sum_to_one(waves_model):
-    model, series = waves_model
+@pytest.fixture(scope="module")
+def _network_of_waves():
+    series = waves(np.random.default_rng(69421), n_series=24)
+    settings = {"backbone": "convnet-fine", "max_epochs": 8, "batch_size": 32}
+    return RAxSSClassifier(**NETWORK | settings).fit(series), series
+
+
+@pytest.fixture
+def network_model(_network_of_waves):
+    """As `waves_model`, with a network that was trained in epochs."""
+    model, series = _network_of_waves
+    return copy.copy(model), series
+
+
+@pytest.fixture(params=["mixture", "network"])
+def either_model(request, waves_model, network_model):
+    """Each of the two."""
+    return {"mixture": waves_model, "network": network_model}[request.param]
+
+
+def test_it_learns_two_classes_of_waves_with_probabilities_that_sum_to_one(either_model):
+    model, series = either_model
     assert model.score(series, series.labels) >= 0.9
     assert list(model.classes_) == ["fast", "slow"]
     probability = model.predict_proba(series)
@@ -84,13 +113,17 @@ def test_it_learns_two_classes_of_waves_with_probabilities_that_sum_to_one(waves
     np.testing.assert_allclose(probability.sum(axis=1), 1, atol=1e-12)
     alone = np.concatenate([model.predict_proba([item]) for item in series])  # whatever else is predicted
     np.testing.assert_array_equal(probability, alone)
+
+
+def test_the_history_of_a_network_has_a_row_for_each_epoch(network_model):
+    model, _ = network_model
     columns = {"epoch", "train_loss", "validation_loss", "validation_accuracy", "lr"}
     assert columns <= set(model.history_)
     assert len(model.history_) == 8
 
 
-def test_evidence_sums_to_the_prediction(waves_model):
-    model, series = waves_model
+def test_evidence_sums_to_the_prediction(either_model):
+    model, series = either_model
     for weighting in ("support", "uniform", "inverse", "shuffled", "random"):
         model.set_params(weighting=weighting)
         evidence = model.explain(series[3])
@@ -122,8 +155,8 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("name", "value"), [*CHANGES.items(), ("space", "features")])
-def test_the_method_can_be_changed_after_fitting(waves_model, name, value):
-    model, series = waves_model
+def test_the_method_can_be_changed_after_fitting(network_model, name, value):
+    model, series = network_model
     before, original = model.predict_proba(series), getattr(model, name)
     changed = model.set_params(**{name: value}).predict_proba(series)
     assert not np.array_equal(before, changed)
@@ -187,7 +220,7 @@ def test_validation_never_shares_a_group_with_training(rng):
 
 def test_a_validation_part_given_by_a_split_is_the_one_that_early_stopping_sees(rng):
     series = waves(rng, n_series=24)
-    model = RAxSSClassifier(**SMALL).fit(series[:18], validation=series[18:])
+    model = RAxSSClassifier(**NETWORK).fit(series[:18], validation=series[18:])
     assert model.training_data_["n_validation"] == 6
     assert model.scaling_.mean == pytest.approx(
         np.concatenate([item.samples[0] for item in series[:18]]).mean()
@@ -265,6 +298,9 @@ def test_the_planted_motif_outweighs_the_rest_with_an_exclusion_zone():
         stride=length // 8,
         exclusion=1.0,
         n_neighbors=4,
+        backbone="convnet",
+        space="signal",
+        temperature=0.1,
         max_epochs=1,
         random_state=0,
         device="cpu",
@@ -284,7 +320,7 @@ def test_the_planted_motif_outweighs_the_rest_with_an_exclusion_zone():
 
 def test_a_network_of_ones_own_needs_no_features_until_they_are_needed(rng):
     series = waves(rng)
-    model = RAxSSClassifier(Tiny, **SMALL).fit(series)
+    model = RAxSSClassifier(Tiny, **IN_SIGNAL).fit(series)
     assert model.predict_proba(series).shape == (18, 2)
     model.set_params(space="features")
     with pytest.raises(BackboneError, match=r"Tiny has no method features\(windows\)"):
@@ -300,7 +336,7 @@ def test_a_network_with_nothing_to_train_is_refused(rng):
             return windows.mean(dim=(1, 2))[:, None]
 
     with pytest.raises(BackboneError, match="Fixed has no parameters"):
-        RAxSSClassifier(Fixed, **SMALL).fit(waves(rng))
+        RAxSSClassifier(Fixed, **IN_SIGNAL).fit(waves(rng))
 
 
 def test_the_paper_preset_trains_with_the_series_loss(rng):
@@ -313,7 +349,13 @@ def test_the_paper_preset_trains_with_the_series_loss(rng):
 @pytest.mark.parametrize("weighting", ["support", "inverse", "uniform"])
 def test_the_bank_may_be_the_batch(rng, weighting):
     series = waves(rng)
-    settings = {**SMALL, "series_loss_weight": 1.0, "batch_size": 64, "exclusion": 0, "weighting": weighting}
+    settings = {
+        **NETWORK,
+        "series_loss_weight": 1.0,
+        "batch_size": 64,
+        "exclusion": 0,
+        "weighting": weighting,
+    }
     model = RAxSSClassifier(**settings, bank="batch").fit(series)
     by_batch = model.predict_proba(series)
     by_series = RAxSSClassifier(**settings, bank="series").fit(series).predict_proba(series)
@@ -326,7 +368,7 @@ def test_the_temperature_can_be_learned_under_both_losses_and_for_feature_space(
     series = waves(rng, n_series=24)
     by_series = {"window_loss_weight": 0.0, "series_loss_weight": 1.0}
     for settings in ({"window_loss_weight": 1.0}, by_series, {"space": "features"}):
-        model = RAxSSClassifier(**SMALL, temperature="learned", lr=1e-2, **settings).fit(series)
+        model = RAxSSClassifier(**NETWORK | {"temperature": "learned", "lr": 1e-2} | settings).fit(series)
         assert model.temperature_ > 0
         assert abs(model.temperature_ - 0.1) > 1e-4
         assert model.explain(series[0]).settings["temperature"] == model.temperature_
@@ -334,7 +376,7 @@ def test_the_temperature_can_be_learned_under_both_losses_and_for_feature_space(
 
 def test_a_fit_that_fails_leaves_no_mixture(rng):
     series = waves(rng)
-    model = RAxSSClassifier(**SMALL).fit(series)
+    model = RAxSSClassifier(**NETWORK).fit(series)
     model.set_params(backbone_options={"dropout": 5.0})
     with pytest.raises(ConfigError, match="dropout"):
         model.fit([item.samples for item in series], ["x", "y"] * 9)
@@ -445,7 +487,10 @@ def test_a_single_series_is_refused(waves_model):
         ({"n_neighbors": 10**10}, "n_neighbors is 10000000000; at most"),
         ({"random_state": -1}, "random_state is -1"),
         ({"device": "meta"}, "device 'meta' is not supported"),
-        ({"backbone_options": {"dropout": 5.0}}, "'convnet-fine' cannot be built .*dropout"),
+        (
+            {"backbone": "convnet-fine", "backbone_options": {"dropout": 5.0}},
+            "'convnet-fine' cannot be built .*dropout",
+        ),
     ],
 )
 def test_a_wrong_setting_is_named_with_its_value(rng, settings, message):

@@ -78,8 +78,8 @@ def loud(rng):
     """A model that hears bursts, with a head set by hand, and its series."""
     series = bursts(rng)
     model = RAxSSClassifier(
-        Loudness, window_length=40, stride=10, scaling="none", weighting="support", space="signal", max_epochs=1,
-        validation_fraction=0, random_state=0, device="cpu",
+        Loudness, window_length=40, stride=10, scaling="none", weighting="support", space="signal", temperature=0.1,
+        max_epochs=1, validation_fraction=0, random_state=0, device="cpu",
     ).fit(series)  # fmt: skip
     assert list(model.classes_) == ["loud", "quiet"]
     with torch.no_grad():

@@ -26,8 +26,8 @@ QUICK = Plan(n_series=6, n_steps=2, n_random=1)
 def fitted():
     series = SeriesCollection(item.with_samples(item.samples[:, :400]) for item in load_synthetic(14))
     model = RAxSSClassifier(
-        window_length=128, stride=128, space="features", max_epochs=1, validation_fraction=0, random_state=0,
-        device="cpu",
+        "convnet-fine", window_length=128, stride=128, space="features", temperature=0.1, max_epochs=1,
+        validation_fraction=0, random_state=0, device="cpu",
     ).fit(series[:8])  # fmt: skip
     return model, series
 

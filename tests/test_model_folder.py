@@ -114,7 +114,7 @@ model.save_pretrained(sys.argv[1], overwrite=True)
 
 def test_a_network_of_ones_own_has_to_be_given_again(model_and_series, tmp_path):
     _, series = model_and_series
-    model = RAxSSClassifier(Tiny, **SMALL).fit(series)
+    model = RAxSSClassifier(Tiny, **SMALL, space="signal").fit(series)
     path = model.save_pretrained(tmp_path / "own")
     with pytest.raises(ModelError, match=r"toys:Tiny.*backbone=YourNetwork"):
         RAxSSClassifier.from_pretrained(path)

@@ -84,9 +84,9 @@ def test_windows_and_neighbours_are_those_of_the_evidence(item, contents):
 
 
 def test_gated_weights_are_inverted_with_their_gate(rng):
-    model = RAxSSClassifier(**SMALL, weighting="gated", series_loss_weight=1.0, batch_size=128).fit(
-        waves(rng)
-    )
+    model = RAxSSClassifier(
+        "convnet", **SMALL, space="signal", weighting="gated", series_loss_weight=1.0, batch_size=128
+    ).fit(waves(rng))
     series = Series(signal(rng, 300), 10.0)
     evidence = model.explain(series)
     expected = model.set_params(weighting="gated-inverse").predict_proba([series.samples])[0]

@@ -39,6 +39,8 @@ from toys import SMALL, waves
 from unpacked import as_files, made_result
 
 CPU = Work(device="cpu")
+IN_SIGNAL = {"space": "signal", "temperature": 0.1}
+NETWORK = {**SMALL, **IN_SIGNAL, "backbone": "convnet"}
 STUDY = """
     name = "Small questions"
     systems = ["tuned", "sss", "all-positive"]
@@ -72,7 +74,7 @@ STUDY = """
 def fitted():
     rng = np.random.default_rng(4)
     series = waves(rng, 24)
-    model = RAxSSClassifier(**SMALL | {"n_neighbors": 3}).fit(series[:12], validation=series[12:18])
+    model = RAxSSClassifier(**NETWORK | {"n_neighbors": 3}).fit(series[:12], validation=series[12:18])
     return model, series[12:18], series[18:]
 
 
@@ -101,7 +103,7 @@ def test_several_weightings_at_once_are_what_the_model_says_with_each(fitted, sp
 def test_a_gate_is_required_only_where_it_is_used(rng):
     series = waves(rng, 18)
     settings = {"weighting": "gated", "series_loss_weight": 1.0, "n_neighbors": 3}
-    model = RAxSSClassifier(**SMALL | settings).fit(series[:12], validation=series[12:])
+    model = RAxSSClassifier(**NETWORK | settings).fit(series[:12], validation=series[12:])
     gated, uniform = weighed(model, series[12:], ["gated", "uniform"])
     assert_allclose(gated, model.predict_proba(series[12:]), atol=1e-12)
     assert_allclose(uniform, model.set_params(weighting="uniform").predict_proba(series[12:]), atol=1e-12)
@@ -139,6 +141,7 @@ def level():
         "max_epochs": 1,
         "lr": 1e-12,
         "exclusion": 0,
+        **IN_SIGNAL,
     }
     return RAxSSClassifier(Level, **settings, n_neighbors=5, random_state=0, device="cpu").fit(series)
 

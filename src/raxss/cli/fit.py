@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     out="Model folder to write.",
     signal="Signal type, with --preset tuned: eeg, ecg or motion. Adds the settings for this type of signal.",
     config="TOML file with settings that override the preset.",
-    window_length="Window length in samples.",
-    stride="Step between windows in samples.",
+    window_length="Window length in samples; by default chosen from the lengths of the series.",
+    stride="Step between windows in samples; by default an eighth of a window.",
     calibration="Calibration method: none, isotonic, temperature or venn-abers.",
     calibration_level="window: calibrate window posteriors before aggregation; series: calibrate the aggregated "
     "score (evidence shows both numbers).",

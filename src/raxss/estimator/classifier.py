@@ -37,11 +37,11 @@ from raxss.errors import SignalWarning
 from raxss.estimator import at_once, inputs, out_of_fold
 from raxss.estimator import fit as steps
 from raxss.estimator.config import Config
+from raxss.estimator.evidence import summary_of, traced
 from raxss.estimator.persistence import describe_model, load_model, save_model
 from raxss.explain.export.report import report_of
 from raxss.explain.export.report.page import Report
 from raxss.explain.series_evidence import SeriesEvidence
-from raxss.explain.tracing import trace_prediction
 from raxss.method.aggregation import AggregationConfig
 from raxss.method.backbones.protocol import BackboneConfig, describe
 from raxss.method.backbones.window_classifiers import is_fitted_at_once
@@ -81,11 +81,16 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     backbone, backbone_options
-        The network that scores a window: ``"convnet-fine"``, ``"convnet"``, ``"patchtst"``, ``"timesnet"``,
-        ``"moderntcn"``, ``"dlinear"``, ``"gru"``, ``"lstm"``, ``"mamba"``, ``"multiview"``, ``"ensemble"``, or a
-        callable ``(n_variates, window_length, n_outputs, **options) -> torch module``.
+        What scores a window. Fitted at once on features of windows: ``"mixture"`` (the default: ridge and extra
+        trees, from 400 series on also a network), ``"ridge"``, ``"logistic"``, ``"extra-trees"``, ``"forest"``, or
+        a scikit-learn classifier. Networks, trained by gradients: ``"convnet-fine"``, ``"convnet"``,
+        ``"patchtst"``, ``"timesnet"``, ``"moderntcn"``, ``"dlinear"``, ``"gru"``, ``"lstm"``, ``"mamba"``,
+        ``"multiview"``, ``"ensemble"``, or a callable ``(n_variates, window_length, n_outputs, **options) -> torch
+        module``. Settings of training by gradients have no effect on window classifiers, or are refused.
     window_length, stride
-        L, and the step from one window to the next, in samples.
+        L, and the step from one window to the next, in samples. ``"auto"``: from the lengths of the series, see
+        `raxss.method.windows.plan_windows`. Up to 1536 samples a series is one window; else a window is a quarter
+        of the median length, or half of it up to 1024 samples, at most ten seconds, and the stride an eighth.
     scaling
         ``"train"``: one mean and deviation a variate, fitted on the training set. ``"series"``: z-score of
         each series. ``"none"``.
@@ -163,7 +168,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         epoch is kept.
     validation_fraction
         Share of the series, whole groups at a time, for early stopping, calibration and a learned temperature. 0:
-        none.
+        none. ``"auto"``: an eighth for networks; window classifiers are fitted on all series, and validated on the
+        same by fits without each fold.
     precision
         ``"auto"``, ``"float32"`` or ``"bfloat16"`` in training. Prediction is always float32.
     update_batch_norm
@@ -180,8 +186,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
-    classes_, n_variates_, window_length_, preparation_, backbone_, scaling_, temperature_, history_, seed_,
-    interrupted_
+    classes_, n_variates_, window_length_, stride_, preparation_, backbone_, scaling_, temperature_, history_,
+    seed_, interrupted_
     calibration_, calibration_level_
         The fitted `raxss.uncertainty.calibration.Calibration`, or None, and what it is a map of.
     validation_report_
@@ -499,10 +505,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if len(part)
         ]
         pool, validation_pool = pools[0], pools[1] if len(pools) == 2 else None
-        folds, train_groups = (
-            np.full(len(train_indices), -1),
-            None if groups is None else groups[train_indices],
-        )
+        train_groups = None if groups is None else groups[train_indices]
+        folds = np.full(len(train_indices), -1)
         if learner is None:
             folds = at_once.series_folds(targets[train_indices], train_groups, seed=self.seed_)
         if crosses:
@@ -548,17 +552,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if is_fitted_at_once(self.backbone_):
             self.backbone_.to(device)
             logger.info("fitting %s on windows of %d series", describe(self.backbone_), len(train_indices))
-            history.append(
-                at_once.fit_at_once(
-                    self.backbone_,
-                    pool,
-                    folds,
-                    train_groups,
-                    weights,
-                    n_classes=len(self.classes_),
-                    seed=self.seed_,
-                )
-            )
+            sizes = {"n_classes": len(self.classes_), "seed": self.seed_}
+            row = at_once.fit_at_once(self.backbone_, pool, folds, train_groups, weights, **sizes)
+            history.append(row)
         self.best_epoch_, self.interrupted_ = len(history), False
         self.temperature_, self.heads_ = steps.initial_temperature(config), None
         if learner is not None:
@@ -813,58 +809,13 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _evidence(
         self, series: list[Series], on_progress: Callable[[float], None] | None
     ) -> Iterator[SeriesEvidence]:
-        settings: dict[str, Any] = {"config_hash": self.current_config.hash}
-        calibration = self._calibration_in_use
-        if calibration is not None:
-            settings["calibration"] = calibration.method
-            if self.calibration_level_ == "series":
-                settings["calibration_level"] = "series"
-        if self.config_.backbone.share_missing:
-            settings["share_missing"] = True
-        if self.projection and self.space == "features":
-            settings["projection"] = self.projection
-        predictor, summary = self._predictor(calibration), self.uncertainty_summary()
-        if summary.has_sets:
-            settings["conformal_alpha"] = summary.alpha
-            settings["conformal_threshold"] = summary.threshold(summary.alpha)
-        if summary.decision is not None:
-            settings["decision_factors"] = summary.decision.factors.tolist()
-        quiet = on_progress is not None
-        with self._bar("predicting", series, quiet=quiet) as bar, summary.seen.states(series) as states:
-            predictions = predictor.predictions(series, on_progress=on_progress or bar)
-            for prediction, seen in zip(predictions, states, strict=True):
-                scored = summary.score(prediction, seen_in_training=seen)
-                yield trace_prediction(
-                    prediction,
-                    self.classes_,
-                    settings=settings,
-                    notes=scored.notes,
-                    interval=scored.interval,
-                    prediction_set=scored.prediction_set,
-                    predicted=scored.predicted,
-                    seen_in_training=scored.seen_in_training,
-                )
-                del prediction  # frees its neighbour lists before the next is computed
+        predictor = self.predictor()
+        with self._bar("predicting", series, quiet=on_progress is not None) as bar:
+            yield from traced(self, predictor, series, on_progress or bar)
 
     def uncertainty_summary(self) -> UncertaintySummary:
         """Validation report, OOD detector and calibration, under the current settings."""
-        calibration, report = self._calibration_in_use, self.validation_report_
-        decision = self._threshold_in_use
-        validated = self.config_.score_hash if report is None else report.settings
-        return UncertaintySummary(
-            validation_report=report,
-            ood_detector=self.ood_detector_,
-            alpha=float(self.config.calibration.conformal_alpha),
-            calibrated=calibration is not None,
-            series_calibration=calibration if self.calibration_level_ == "series" else None,
-            changed=validated != self.current_config.score_hash,
-            rates=self.training_data_["rates"],
-            seen=TrainingRecord.of(self.training_data_),
-            decision=decision,
-            decision_changed=decision is not None
-            and decision.settings not in ("", self.current_config.decision_hash),
-            gap_finding=self.gap_finding_,
-        )
+        return summary_of(self, self._calibration_in_use, self._threshold_in_use)
 
     @property
     def _threshold_in_use(self) -> DecisionThreshold | None:

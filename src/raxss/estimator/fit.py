@@ -44,7 +44,7 @@ from raxss.method.backbones.share_missing import share_added
 from raxss.method.backbones.sizes import check_network, check_window
 from raxss.method.backbones.window_classifiers import is_fitted_at_once
 from raxss.method.feature_heads import FeatureHeads
-from raxss.method.inference import Prediction, retrieval_settings
+from raxss.method.inference import Prediction, Predictor, retrieval_settings
 from raxss.method.retrieval.batch import batch_support
 from raxss.method.retrieval.cache import cached_retrieve_many
 from raxss.method.retrieval.front import windows_without_shape

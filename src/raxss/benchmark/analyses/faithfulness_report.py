@@ -85,7 +85,10 @@ def write_faithfulness(
         name: statements(part(tables["summary"], model=name), n_classes=len(parts.about["classes"]))
         for name, parts in everyone.items()
     }
-    verdicts = {name: verdict(some) for name, some in judged.items()}
+    verdicts = {
+        name: verdict(some, has_layers="network" not in _not_applicable(everyone[name]))
+        for name, some in judged.items()
+    }
     rows = [{"model": name, **asdict(item)} for name, some in judged.items() for item in some]
     tables["statements"] = pd.DataFrame(rows)
     files: dict[str, bytes] = {}
@@ -114,10 +117,17 @@ def write_faithfulness(
         name: {"verdict": word, "why": why, "said": [[item.holds, item.said] for item in judged[name]]}
         for name, (word, why) in verdicts.items()
     }
+    missing = {name: _missing(parts) for name, parts in found.items()}
     about = {name: parts.about for name, parts in everyone.items()}
     write_json(out / "verdict.json", {"verdicts": reported, "about": json_ready(about)})
     html = render_html(
-        "faithfulness.html.j2", title=title, verdicts=reported, probed=found, pictures=pictures, marks=MARKS
+        "faithfulness.html.j2",
+        title=title,
+        verdicts=reported,
+        probed=found,
+        missing=missing,
+        pictures=pictures,
+        marks=MARKS,
     )
     return write_all(out, tables, files | {PAGE: html.encode()}, page)
 
@@ -281,7 +291,7 @@ def _model(
         "n_series": len(parts.series),
         "n_groups": len(set(parts.groups)),
         "sentences": [f"{item.said}." for item in judged],
-        "missing": [f"There is no order by {order}: {why}." for order, why in missing_orders(parts).items()],
+        "missing": _missing(parts),
         "gradients": [
             f"Integrated gradients add up to {_number(row, 2)} of the change in score (stand-in: {row['of']})"
             + (
@@ -301,15 +311,28 @@ def _model(
     }
 
 
+def _not_applicable(parts: Parts) -> dict[str, str]:
+    """Probe -> why the model cannot be asked; results from before window classifiers have none."""
+    found: dict[str, str] = parts.about.get("not_applicable", {})
+    return found
+
+
+def _missing(parts: Parts) -> list[str]:
+    """Sentences about orders that do not exist, and about probes that do not apply."""
+    orders = [f"There is no order by {order}: {why}." for order, why in missing_orders(parts).items()]
+    return orders + [f"{why}." for why in _not_applicable(parts).values()]
+
+
 def _held(features: Frame) -> Markdown | None:
     """R² of each property from the features that are compared, and from those of the scrambled network."""
     own = part(features, layer="features")
     if own.empty:
         return None
+    shown = [name for name in ("fitted", "scrambled") if name in set(own["network"])]
     found = wide(own, ["property"], columns="network", values=["r2"])
-    found = found.reindex(columns=["property", "fittedr2", "scrambledr2"])
+    found = found.reindex(columns=["property", *(f"{name}r2" for name in shown)])
     rows = [[name, *(f"{r2:.2f}".replace("-", "−") for r2 in values)] for name, *values in found.to_numpy()]
-    return table(["what", "fitted network", "scrambled network"], rows)
+    return table(["what", *(f"{name} network" for name in shown)], rows)
 
 
 # Plots --------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.data.series import Series
-from raxss.explain.faithfulness.model_adapter import ModelAdapter, WindowAttribution
+from raxss.explain.faithfulness.model_adapter import NO_GRADIENTS, ModelAdapter, WindowAttribution
 from raxss.explain.faithfulness.perturbation import BASELINES, FADE, replaced, taken_stretches
 from raxss.explain.faithfulness.timeline import over_stretches, stretch_edges, stretch_length
 
@@ -195,7 +195,9 @@ def values_of(
             on_samples[name] = attribution.over_time(values)
     gradients = adapter.gradient_attribution(attribution, class_, baseline, seed=seed)
     if gradients is None:
-        missing[GRADIENT] = "no gradient of this network reaches the samples"
+        missing[GRADIENT] = (
+            NO_GRADIENTS if adapter.is_fitted_at_once else "no gradient of this network reaches the samples"
+        )
     else:
         on_samples[GRADIENT] = gradients.samples
         if abs(gradients.change) >= LEAST_CHANGE:

@@ -30,11 +30,15 @@ from raxss.explain.faithfulness.perturbed_series import one_by_one, probabilitie
 from raxss.explain.faithfulness.timeline import spread
 from raxss.method.aggregation import posteriors_of
 from raxss.method.backbones.protocol import handles_missing
+from raxss.method.backbones.window_classifiers import is_fitted_at_once
 from raxss.method.inference import Predictor
+from raxss.method.window_scorer import strip_for
 from raxss.method.windows import missing_samples, network_strip, windows_of
 
 Floats = NDArray[np.float64]
 logger = logging.getLogger("raxss")
+NO_GRADIENTS = "does not apply: the window classifiers have no gradients"
+NO_LAYERS = "does not apply: the window classifiers have no layers"
 COPIES_BYTES = 2**28  # of perturbed copies that are held at once
 SAMPLES_A_GRADIENT = {"cpu": 2**17, "cuda": 2**21}  # of the windows in one pass; a gradient keeps every layer
 
@@ -94,6 +98,11 @@ class ModelAdapter(ABC):
     network: nn.Module  # that scores windows
     device: torch.device
     retrieves: bool  # whether weights, or what windows say, come from neighbours
+
+    @property
+    def is_fitted_at_once(self) -> bool:
+        """Whether window classifiers score windows: probes of gradients and layers do not apply to them."""
+        return is_fitted_at_once(self.network)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -161,11 +170,12 @@ class ModelAdapter(ABC):
         """
         length, stride, device, network = attribution.window_length, self.stride, self.device, self.network
         start_of_path = scaled.with_samples(BASELINES[baseline](scaled.samples, seed))
-        own = windows_of(scaled, window_length=length, stride=stride)
-        masked = own.has_gaps and handles_missing(network)  # the mask is the same along the path
-        strips = [network_strip(own.strip, with_mask=masked)]
+        own = strip_for(network, windows_of(scaled, window_length=length, stride=stride))
+        missing = missing_samples(own)
+        masked = bool(missing.any()) and handles_missing(network)  # the mask is the same along the path
+        strips = [network_strip(own, with_mask=masked)]
         path = windows_of(start_of_path, window_length=length, stride=stride).strip
-        strips.append(network_strip(np.where(missing_samples(own.strip), np.nan, path), with_mask=masked))
+        strips.append(network_strip(np.where(missing, np.nan, path), with_mask=masked))
         both = [
             torch.from_numpy(strip).to(device).unfold(1, length, stride).transpose(0, 1) for strip in strips
         ]
@@ -205,8 +215,9 @@ class ModelAdapter(ABC):
         Of outputs with a time axis, mean and deviation over it; layers without parameters are left out.
         """
         windows = windows_of(scaled, window_length=self.window_length, stride=self.stride)
-        masked = windows.has_gaps and handles_missing(network)
-        strip = torch.from_numpy(network_strip(windows.strip, with_mask=masked)).to(self.device)
+        samples = strip_for(network, windows)
+        masked = bool(missing_samples(samples).any()) and handles_missing(network)
+        strip = torch.from_numpy(network_strip(samples, with_mask=masked)).to(self.device)
         cut = strip.unfold(1, self.window_length, self.stride).transpose(0, 1)
         outputs: dict[str, list[Floats]] = {}
 
@@ -306,6 +317,8 @@ class WindowModelAdapter(ModelAdapter):
         self, attribution: WindowAttribution, class_: int, baseline: str, *, seed: int
     ) -> GradientAttribution | None:
         """Of the weighted sum of posteriors as the network gives them, with weights held as they are."""
+        if self.is_fitted_at_once:
+            return None
         network = self.network.to(self.device).eval()
 
         def value(windows: Tensor, weights: Tensor) -> Tensor:

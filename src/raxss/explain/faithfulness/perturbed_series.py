@@ -9,7 +9,7 @@ of neighbours are exact in both. The cache of retrievals is not used: no copy co
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from raxss.data.series import Series
 from raxss.method.backbones.protocol import handles_missing, logits_and_features
 from raxss.method.inference import Predictor
 from raxss.method.retrieval.search import Retrieval
-from raxss.method.window_scorer import WINDOWS_A_PASS, exact_arithmetic
+from raxss.method.window_scorer import WINDOWS_A_PASS, exact_arithmetic, strip_for
 from raxss.method.windows import Windows, network_strip, window_starts, windows_of
 
 Floats = NDArray[np.float64]
@@ -146,7 +146,8 @@ def _at_once(predictor: Predictor, copies: list[Series]) -> Floats:
     cut = [
         windows_of(item, window_length=predictor.window_length, stride=predictor.stride) for item in scaled
     ]
-    distinct = distinct_windows(cut, with_mask=handles_missing(predictor.backbone))
+    seen = [replace(item, strip=strip_for(predictor.backbone, item)) for item in cut]
+    distinct = distinct_windows(seen, with_mask=handles_missing(predictor.backbone))
     logits, features = _scored(predictor, distinct)
     gate = predictor.standardise(features)
     _, posteriors = predictor.window_posteriors(logits)
@@ -175,5 +176,5 @@ def _scored(predictor: Predictor, distinct: Distinct) -> tuple[torch.Tensor, Flo
                 features.append(vectors.double().cpu())
             else:
                 some = network(windows)
-            logits.append(some.float())
+            logits.append(some if some.dtype == torch.float64 else some.float())
         return torch.cat(logits).cpu(), torch.cat(features).numpy() if wanted else None

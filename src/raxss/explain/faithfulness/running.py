@@ -40,7 +40,7 @@ from raxss.explain.faithfulness.deletion import (
 )
 from raxss.explain.faithfulness.linear_probing import held_features
 from raxss.explain.faithfulness.localisation import located
-from raxss.explain.faithfulness.model_adapter import ModelAdapter, WindowAttribution, scrambled
+from raxss.explain.faithfulness.model_adapter import NO_LAYERS, ModelAdapter, WindowAttribution, scrambled
 from raxss.explain.faithfulness.perturbation import BASELINES
 from raxss.explain.faithfulness.randomisation import (
     layers_from_the_top,
@@ -165,7 +165,8 @@ def run_probes(
         "stride": adapter.stride,
         "retrieves": adapter.retrieves,
         "event_class": None if event_class is None else str(event_class),
-        "layers": [", ".join(layer) for layer in layers_from_the_top(adapter.network)],
+        "layers": [", ".join(layer) for layer in layers_of(adapter)],
+        "not_applicable": not_applicable(adapter),
         "plan": asdict(plan),
         **(about or {}),
     }
@@ -262,15 +263,20 @@ class _Probing:
         if probe == RETRIEVAL:
             rows = randomised_retrieval(self.adapter, self.series, seed=self.plan.seed)
             return list(rows) if self.adapter.retrieves else None
+        if probe == NETWORK and self.adapter.is_fitted_at_once:
+            return None
         if probe == NETWORK:
             return list(randomised_network(self.adapter, self.every_attribution(), seed=self.plan.seed))
-        # linear probes of the fitted network and of the scrambled one
+        # linear probes of the fitted network and, where it has layers, of the scrambled one
         groups = [item.group if item.group is not None else item.name for item in self.series]
-        everything = [name for some in layers_from_the_top(self.adapter.network) for name in some]
-        blank = self.adapter.with_network(scrambled(self.adapter.network, everything, seed=self.plan.seed))
+        networks = [("fitted", self.adapter)]
+        if not self.adapter.is_fitted_at_once:
+            everything = [name for some in layers_of(self.adapter) for name in some]
+            other = scrambled(self.adapter.network, everything, seed=self.plan.seed)
+            networks.append(("scrambled", self.adapter.with_network(other)))
         return [
             {"network": which, **row}
-            for which, adapter in (("fitted", self.adapter), ("scrambled", blank))
+            for which, adapter in networks
             for row in held_features(adapter, self.series, groups, seed=self.plan.seed)
         ]
 
@@ -291,10 +297,11 @@ class SeriesFaithfulness:
         str, dict[str, Any]
     ]  # baseline -> fewest stretches found that change the decision, an upper bound
     stability: pd.DataFrame  # what small changes do to the evidence, a row each
-    network: pd.DataFrame  # what scrambled layers do to it
+    network: pd.DataFrame  # what scrambled layers do to it; empty where there are none
     retrieval: (
         pd.DataFrame
     )  # what randomised neighbours do to it; empty where weights do not come from neighbours
+    not_applicable: dict[str, str] = field(default_factory=dict)  # probe -> sentence that says why
 
     def gains(self) -> pd.DataFrame:
         """A row for each order that exists, a column for each baseline: area gained over random orders."""
@@ -321,12 +328,24 @@ class SeriesFaithfulness:
                 else "the decision stays"
             )
             lines.append(f"  {outcome} when replaced by the {name}")
-        left = float(self.network["rank_correlation"].iloc[-1])
-        lines.append(f"  rank correlation of evidence when the network is destroyed: {left:.2f}")
+        if len(self.network):
+            left = float(self.network["rank_correlation"].iloc[-1])
+            lines.append(f"  rank correlation of evidence when the network is destroyed: {left:.2f}")
         for row in self.stability.to_dict("records"):
             lines.append(f"  the same after {row['change']}: {row['rank_correlation']:.2f}")
         lines += [f"  no order by {name}: {why}" for name, why in self.deletion.missing.items()]
+        lines += [f"  {sentence}" for sentence in self.not_applicable.values()]
         return "\n".join(lines)
+
+
+def layers_of(adapter: ModelAdapter) -> list[list[str]]:
+    """Layers that are scrambled, the last first; none of window classifiers."""
+    return [] if adapter.is_fitted_at_once else layers_from_the_top(adapter.network)
+
+
+def not_applicable(adapter: ModelAdapter) -> dict[str, str]:
+    """Probes that the model cannot be asked, each with a sentence that says why."""
+    return {NETWORK: f"Parameter randomisation {NO_LAYERS}"} if adapter.is_fitted_at_once else {}
 
 
 def faithfulness_of(
@@ -336,7 +355,9 @@ def faithfulness_of(
     attribution = next(adapter.attributions([series], with_lists=True))
     retrieval = next(randomised_retrieval(adapter, [series], seed=seed)) if adapter.retrieves else []
     effects: dict[str, Any] = {}  # of single stretches, which two probes use
-    network = [rows[0] for rows in randomised_network(adapter, [attribution], seed=seed)]
+    network = []
+    if not adapter.is_fitted_at_once:
+        network = [rows[0] for rows in randomised_network(adapter, [attribution], seed=seed)]
     return SeriesFaithfulness(
         name=series.name,
         predicted=adapter.classes[attribution.predicted],
@@ -350,4 +371,5 @@ def faithfulness_of(
         stability=pd.DataFrame(changed_a_little(adapter, attribution, seed=seed)),
         network=pd.DataFrame(network),
         retrieval=pd.DataFrame(retrieval),
+        not_applicable=not_applicable(adapter),
     )

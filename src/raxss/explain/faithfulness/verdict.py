@@ -225,12 +225,13 @@ def _rules(n_classes: int, n_steps: int, changes: Iterable[str]) -> Iterator[Rul
         )
 
 
-def verdict(found: list[Statement]) -> tuple[str, str]:
+def verdict(found: list[Statement], *, has_layers: bool = True) -> tuple[str, str]:
     """One word, ``faithful``, ``partly faithful``, ``unfaithful`` or ``undecided``, and why.
 
     Judged by three things: the model decides better than chance, contributions point at stretches that move the
     score (for either baseline, and for neither the opposite), evidence goes when the network does. All hold:
-    faithful. One of them fails: unfaithful. None of them has an answer: undecided. Else: partly.
+    faithful. One of them fails: unfaithful. None of them has an answer: undecided. Else: partly. Window classifiers
+    have no layers to destroy (``has_layers=False``): they are judged by the other two, and the reason says so.
 
     >>> verdict([])
     ('undecided', 'nothing was asked that could be answered')
@@ -240,10 +241,11 @@ def verdict(found: list[Statement]) -> tuple[str, str]:
         item.holds for item in found if item.probe == "deletion" and item.claim.startswith("The score rests")
     ]
     learned = [item.holds for item in found if item.probe == "network" and item.claim.startswith("Evidence")]
+    destroyed = "its evidence goes when the network is destroyed"
     answers = {
         "it decides better than chance": _first(decides, ("no", "unclear", "yes")),
         "its contributions point at what moves the score": _first(points, ("yes", "unclear", "no")),
-        "its evidence goes when the network is destroyed": _first(learned, ("no", "unclear", "yes")),
+        destroyed: _first(learned, ("no", "unclear", "yes")),
     }
     known = {name: answer for name, answer in answers.items() if answer is not None}
     if not known:
@@ -256,6 +258,8 @@ def verdict(found: list[Statement]) -> tuple[str, str]:
         for word, names in (("holds", by["yes"]), ("does not hold", by["no"]), ("not clear", by["unclear"]))
         if names
     )
+    if not has_layers:
+        reasons += f"; does not apply: {destroyed}"
     if by["no"]:
         return "unfaithful", reasons
     if not by["unclear"]:

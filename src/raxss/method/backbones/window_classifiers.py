@@ -266,7 +266,9 @@ def principal_components(standard: Tensor, *, seed: int) -> Tensor:
     found = torch.zeros(values.shape[1], N_COMPONENTS)
     rank = min(N_COMPONENTS, *values.shape)
     if rank:
-        _, sizes, directions = randomized_svd(values, rank, random_state=seed % 2**32)
+        _, sizes, directions = randomized_svd(
+            values, rank, power_iteration_normalizer="QR", random_state=seed % 2**32
+        )
         keep = sizes > 1e-9 * max(sizes[0], 1e-9)
         found[:, :rank] = torch.from_numpy((directions * keep[:, None]).T.copy()).float()
     return found
