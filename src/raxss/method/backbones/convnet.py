@@ -22,6 +22,8 @@ LAYERS = ((1, 15, 4), (2, 7, 2), (4, 7, 2), (4, 7, 2), (8, 7, 2), (8, 7, 1), (8,
 ROW_LENGTH = 16  # up to here a window is a row of features, whose places mean different things
 SHORTEST_MAP = 4  # do not stride below this: nothing would be left to take a mean of
 
+HALF = 0.5 - 1e-5  # a mean of exactly a half is rounded otherwise on a GPU
+
 
 @register_backbone("convnet")
 class ConvNet(FeatureNetwork):
@@ -138,7 +140,7 @@ def places_present(present: Tensor, n_places: int) -> Tensor:
     >>> places_present(torch.tensor([[[1.0, 1.0, 1.0, 0.0, 0.0, 0.0]]]), 3)
     tensor([[[1., 1., 0.]]])
     """
-    return (functional.adaptive_avg_pool1d(present.float(), n_places) >= 0.5).to(present.dtype)
+    return (functional.adaptive_avg_pool1d(present.float(), n_places) > HALF).to(present.dtype)
 
 
 class SteadyBatchNorm(nn.BatchNorm1d):

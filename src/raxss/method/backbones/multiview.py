@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from raxss._core.settings import at_least
 from raxss.errors import ConfigError, one_of
-from raxss.method.backbones.convnet import ROW_LENGTH, SteadyBatchNorm, convolutions, over_time
+from raxss.method.backbones.convnet import HALF, ROW_LENGTH, SteadyBatchNorm, convolutions, over_time
 from raxss.method.backbones.ppv import N_KERNELS, fitted_cuts, of_places_present, shares, spread_dilations
 from raxss.method.backbones.protocol import FeatureNetwork, register_backbone, split_mask
 from raxss.method.backbones.revin import RevIN
@@ -232,7 +232,7 @@ class Rhythms(nn.Module):
         """
         masks = present.unfold(-1, self.frame, self.hop)  # (batch, 1, n_frames, frame)
         share = masks.mean(dim=-1, keepdim=True)
-        known = (share >= 0.5).to(windows.dtype)
+        known = (share > HALF).to(windows.dtype)
         frames = windows.unfold(-1, self.frame, self.hop) * masks
         frames = (frames - _mean_over_time(frames, masks)) * masks
         power = self._power(frames) / share.clamp_min(0.5)
