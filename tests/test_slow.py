@@ -35,7 +35,7 @@ def test_the_demo_reaches_an_auc_of_95_hundredths_on_records_it_never_saw(tmp_pa
     metrics = json.loads((tmp_path / "demo" / "metrics.json").read_text())
     print("AUC", metrics["auc"], "uniform", metrics["uniform"]["auc"], "seconds", metrics["seconds"])
     assert metrics["seed"] == 69421
-    assert metrics["preset"] == "tuned"
+    assert metrics["preset"] == "recommended"
     assert metrics["auc"]["value"] >= 0.95
     assert metrics["uniform"]["auc"]["value"] >= 0.9
 

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from raxss.estimator.classifier import RAxSSClassifier
 
 POSITIVE = "AF"
-WINDOW_LENGTH, STRIDE = 1024, 256  # 3.4 s, which is three or four heart beats, every 0.9 s
+WINDOW_LENGTH, STRIDE = 1024, 256  # of other presets: 3.4 s, which is three or four heart beats, every 0.9 s
 
 
 @described(out="Folder to write.")
 def demo(
     out: Path,
-    preset: str = "tuned",
+    preset: str = "recommended",
     seed: int = 69421,
     max_epochs: int | None = None,
     device: str = "auto",
@@ -40,8 +40,8 @@ def demo(
 
     began = time.perf_counter()
     signal = "ecg" if preset == "tuned" else None
-    shape = {"window_length": WINDOW_LENGTH, "stride": STRIDE, "max_epochs": max_epochs}
-    settings = settings_from(preset, None, signal=signal, **shape)
+    shape = {} if preset == "recommended" else {"window_length": WINDOW_LENGTH, "stride": STRIDE}
+    settings = settings_from(preset, None, signal=signal, max_epochs=max_epochs, **shape)
     with whole_folder(out, overwrite=overwrite) as folder:
         sample = load_sample()
         kept, held = hold_out(sample.labels, groups=sample.groups, fraction=0.2, seed=seed)

@@ -106,6 +106,13 @@ def fresh_learner(
         )
         check_network(backbone)
         check_settings(config, backbone)
+        in_features = config.retrieval.space == "features"
+        if (
+            in_features
+            and weighting_named(config.aggregation.weighting).needs_retrieval
+            and not callable(getattr(backbone, "features", None))
+        ):  # refused now rather than after training
+            features_of(backbone, torch.zeros(2, n_variates, window_length))
         if config.backbone.share_missing and not is_fitted_at_once(backbone):  # else one of its features
             backbone = share_added(backbone, n_variates, window_length, n_outputs_for(n_classes))
         heads = None
