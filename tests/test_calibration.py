@@ -257,7 +257,7 @@ def test_the_temperature_is_learned_from_calibrated_posteriors(rng):
 
 @pytest.mark.parametrize("setting", [{"calibration": "isotonic"}, {"temperature": "learned"}])
 def test_without_a_validation_set_fitting_is_refused_unless_one_is_given(series, setting):
-    model = RAxSSClassifier(**{**SETTINGS, "max_epochs": 1}, **setting, validation_fraction=0.0)
+    model = RAxSSClassifier(**{**SETTINGS, "max_epochs": 1, **setting}, validation_fraction=0.0)
     with pytest.raises(ConfigError, match=r"'(isotonic|learned)' is fitted on the validation set.*is 0"):
         model.fit(series)
     fitted = model.fit(series[:12], validation=series[12:])

@@ -64,7 +64,7 @@ def auc(model, series):
 @pytest.mark.parametrize("backbone", ["mixture", "convnet-fine", "multiview", "patchtst"])
 def test_gaps_that_differ_by_class_are_not_learned(backbone, caplog):
     found = []
-    for seed in (0, 1):
+    for seed in (0,) if backbone == "mixture" else (0, 1):  # a fit of which takes longest
         with warnings.catch_warnings():
             warnings.simplefilter("error", GapsLearnedWarning)
             warnings.simplefilter("ignore", NotLearnedWarning)  # as it should be: there is nothing to learn

@@ -301,8 +301,9 @@ def check_windows(
         warnings.warn(
             f"{of}{n_short} of {len(series)} series have fewer than {needed} windows of {windows.window_length} "
             f"samples at stride {windows.stride} (series have {lengths.min()} to {lengths.max()} samples, median "
-            f"{median}), and at most a tenth should: {n_neighbors} neighbours of a window need them. Use windows of "
-            f"at most a quarter of the median, such as {section}.window_length = {longest}, stride = {stride}.",
+            f"{median}), and at most a tenth should: {n_neighbors} neighbours of a window need them. Use windows "
+            f"of at most a quarter of the median, such as {section}.window_length = {longest}, "
+            f"stride = {stride}.",
             RAxSSWarning,
             stacklevel=2,
         )
