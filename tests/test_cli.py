@@ -121,7 +121,7 @@ def test_fit_predict_explain_from_a_manifest(manifest, model, tmp_path):
     table = pd.read_csv(tmp_path / "p.csv")
     scores = ["probability_fast", "probability_slow", "seconds", "label", "seen_in_training"]
     bounds = ["low_fast", "high_fast", "low_slow", "high_slow", "interval"]
-    sets = ["in_set_fast", "in_set_slow", "XXX"]  # by the twelve series, each scored without its fold
+    sets = ["in_set_fast", "in_set_slow", "abstains"]  # by the twelve series, each scored without its fold
     assert list(table.columns) == ["name", "predicted", *scores, *bounds, *sets, "warnings"]
     np.testing.assert_allclose(table["probability_fast"] + table["probability_slow"], 1, atol=1e-12)
     assert table["name"].tolist() == [f"rec{index}" for index in range(12)]

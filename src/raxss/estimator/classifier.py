@@ -214,7 +214,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     --------
     >>> from raxss.data.datasets import load_synthetic
     >>> series = load_synthetic()
-    >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
+    >>> model = RAxSSClassifier(window_length=128, stride=128, random_state=0).fit(series)
     >>> model.predict_proba(series[:2]).shape, model.predict_set(series[:3], alpha=0.2).shape
     ((2, 2), (3, 2))
     >>> for scored in model.score_series(series[:2]):
@@ -222,7 +222,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     motif-000 block bootstrap over windows ()
     noise-001 block bootstrap over windows ()
     >>> model.seen_in_training(series[7:10]), model.seen_in_training(load_synthetic(2, seed=0))
-    (['training', 'validation', 'training'], ['no', 'no'])
+    (['training', 'training', 'training'], ['no', 'no'])
     >>> [posteriors.shape for posteriors in model.window_probabilities(series[:2])]
     [(35, 2), (35, 2)]
     >>> for evidence in model.explain_each(series[:2]):
