@@ -75,8 +75,8 @@ def test_no_check_is_excused():
 
 def test_class_weights_and_a_tuned_threshold_pass_all_checks_but_those_of_what_was_learned():
     """With few trees, for speed."""
-    settings = {"class_weight": "balanced", "decision_threshold": "tuned", "backbone_options": FEW_TREES}
-    model = RAxSSClassifier(device="cpu", **settings)
+    settings = {"backbone_options": {"n_trees": 5}, "class_weight": "balanced", "decision_threshold": "tuned"}
+    model = RAxSSClassifier("extra-trees", device="cpu", **settings)
     checks = check_estimator(model, on_fail=None, on_skip=None)
     learned = {"check_classifiers_train", "check_class_weight_classifiers"}
     assert {check["check_name"] for check in checks if check["status"] != "passed"} <= learned

@@ -101,6 +101,7 @@ def trace(
         )
 
     gate = aggregation.gate
+    share = windows.missing_share if windows.has_gaps else np.zeros(len(windows))
     table: dict[str, NDArray[Any]] = {
         "window": np.arange(len(windows), dtype=np.int64),
         "start_s": windows.start_seconds,
@@ -113,7 +114,7 @@ def trace(
         "weight": aggregation.weights,
         **by_class("contribution", aggregation.contributions),
         **{name: getattr(retrieval, name) for name in ("flat", "nonfinite", "lonely", "padded")},
-        **({"missing_share": windows.missing_share} if _has_gaps(retrieval) else {}),
+        **({"missing_share": share} if share.any() else {}),
     }
     lists = NeighborLists.of(windows, retrieval, aggregation)
     n_bank = len(windows) if retrieval.bank == "series" else retrieval.bank_size
@@ -217,8 +218,12 @@ def _warnings_about(evidence: SeriesEvidence, lists: NeighborLists) -> list[str]
         n_gaps = int(((windows["missing_share"] > 0) & ~windows["nonfinite"]).sum())
         if n_gaps:
             found.append(
-                f"{n_gaps} of {n} windows have missing samples, up to half; they are compared over the samples "
-                "that both windows have."
+                f"{n_gaps} of {n} windows have missing samples, up to half; they are compared "
+                + (
+                    "by the features of the samples that they have."
+                    if settings.get("space") == "features"
+                    else "over the samples that both windows have."
+                )
             )
     if n_usable < n:
         found.append(
@@ -277,11 +282,6 @@ def _warnings_about(evidence: SeriesEvidence, lists: NeighborLists) -> list[str]
             f"neighbours{lonely}."
         )
     return found
-
-
-def _has_gaps(retrieval: Retrieval) -> bool:
-    """Whether a window of the series has missing samples."""
-    return bool((retrieval.with_gaps | retrieval.nonfinite).any())
 
 
 def _plain(value: Any) -> Any:
