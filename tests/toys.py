@@ -31,6 +31,29 @@ def waves(rng, n_series=18, n_classes=2, n_variates=1, labels=("slow", "fast", "
     return SeriesCollection(series)
 
 
+def planted(kind, n_series=60, n_classes=2, length=300, seed=0):
+    """Noise of differing lengths, in which the class is the ``kind``: a frequency, a level, ...; or "none"."""
+    rng = np.random.default_rng(seed)
+    targets = np.arange(n_series) % n_classes
+    motifs = [np.convolve(rng.normal(size=24), np.hanning(7), "same") for _ in range(n_classes)]
+    series = []
+    for target, n in zip(targets, rng.integers(int(0.8 * length), length + 1, size=n_series), strict=True):
+        places, samples = np.arange(n), rng.normal(size=n)
+        if kind == "frequency":
+            samples = 0.7 * samples + np.sin(2 * np.pi * places * (0.03 + 0.04 * target) + rng.uniform(0, 6))
+        elif kind == "amplitude":
+            samples *= 1 + 0.8 * target
+        elif kind == "level":
+            samples += target
+        elif kind == "trend":
+            samples += 3 * (target - (n_classes - 1) / 2) * (places / n - 0.5)
+        elif kind == "motif":
+            for start in rng.integers(0, n - 24, size=n // 60):
+                samples[start : start + 24] += 2.5 * motifs[target] / motifs[target].std()
+        series.append(Series(samples))
+    return series, targets
+
+
 def pool_of(series, window_length=32, stride=8):
     """Windows of equal influence, of two classes in turn."""
     shape = {"window_length": window_length, "stride": stride, "device": torch.device("cpu")}

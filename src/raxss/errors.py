@@ -80,7 +80,7 @@ class SignalWarning(RAxSSWarning):
 
 
 class NotLearnedWarning(RAxSSWarning):
-    """A fitted model predicts its own training series no better, or hardly better, than chance."""
+    """A model does not fit its training series, is at chance on others, or clearly worse than a simple forest."""
 
 
 class GapsLearnedWarning(RAxSSWarning):

@@ -34,7 +34,7 @@ from raxss.data.prepare.rates import ModelPreparation, check_rates_of_model, oth
 from raxss.data.series import Series, SeriesCollection
 from raxss.data.training_overlap import TrainingRecord, describe_data
 from raxss.errors import SignalWarning
-from raxss.estimator import at_once, inputs, out_of_fold
+from raxss.estimator import at_once, inputs, learning, out_of_fold
 from raxss.estimator import fit as steps
 from raxss.estimator.config import Config
 from raxss.estimator.evidence import summary_of, traced
@@ -51,13 +51,17 @@ from raxss.method.inference import Prediction, Predictor
 from raxss.method.retrieval.front import RetrievalConfig
 from raxss.method.training.loop import Callback, train
 from raxss.method.training.settings import VALIDATION_FRACTION, TrainingConfig
+from raxss.method.training.step import steps_an_epoch
 from raxss.method.window_scorer import pick_device
 from raxss.method.windows import WindowConfig, plan_windows, window_starts
 from raxss.uncertainty.calibration import CalibrationConfig, Decision, Level, Method, calibration_in_use
 from raxss.uncertainty.calibration.maps import Calibration
 from raxss.uncertainty.decision import INTERRUPTED, DecisionThreshold, threshold_in_use
 from raxss.uncertainty.gaps import GapFinding
+from raxss.uncertainty.learning import LearningReport
+from raxss.uncertainty.not_learned import warn_if_not_learned
 from raxss.uncertainty.ood import OODDetector
+from raxss.uncertainty.reference_forest import ReferenceForest
 from raxss.uncertainty.summary import ScoredSeries, UncertaintySummary
 from raxss.uncertainty.validation import ValidationReport
 
@@ -198,6 +202,12 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     gap_finding_
         `raxss.uncertainty.gaps.GapFinding`: whether missing samples differ by class, and whether the scores follow
         them; None where none are missing.
+    learning_report_
+        `raxss.uncertainty.learning.LearningReport`: accuracy on training series, and on validation series or out of
+        fold, beside chance and the reference forest. Where a model has not learned, `fit` gives a
+        `NotLearnedWarning` with the likely cause.
+    reference_forest_
+        `raxss.uncertainty.reference_forest.ReferenceForest`, on statistics of whole series.
     heads_
         Gate and projection, `raxss.method.feature_heads.FeatureHeads`, or None.
     decision_threshold_
@@ -252,6 +262,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ood_detector_: OODDetector | None
     decision_threshold_: DecisionThreshold | None
     gap_finding_: GapFinding | None
+    learning_report_: LearningReport | None
+    reference_forest_: ReferenceForest | None
     training_data_: dict[str, Any]
     seed_: int
     _checked: tuple[dict[str, Any], Config] | None = None  # settings, and the Config made of them
@@ -623,11 +635,23 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.ood_detector_ = OODDetector.of(series, steps.mean_supports(pools, predictions, config))
         self.gap_finding_ = steps.gaps_learned(gaps, self._predictor(None), series, targets, seed=self.seed_)
         self.training_data_ = describe_data(series, labels, groups, held_out)
-        self.config_ = config  # last: it marks the model as fitted
-        reached = steps.balanced_training_accuracy(self.backbone_, pool)
-        steps.warn_if_not_learned(
-            reached, pool, plan, n_classes=len(self.classes_), n_epochs=len(self.history_)
+        self.learning_report_, self.reference_forest_ = learning.logged_report(
+            series,
+            targets,
+            n_classes=len(self.classes_),
+            train=train_indices,
+            training=learning.training_posteriors(self.backbone_, pool, train_indices),
+            evaluation=learning.validation_posteriors(predictions, validation_indices),
+            groups=learning.groups_of_all(groups, validation_groups, len(series)),
+            weights=weights,
+            window_length=self.window_length_,
+            stride=self.stride_,
+            losses=self.history_["train_loss"].to_list(),
+            n_steps=None if learner is None else len(self.history_) * steps_an_epoch(plan, len(pool)),
+            seed=self.seed_,
         )
+        self.config_ = config  # last: it marks the model as fitted
+        warn_if_not_learned(self.learning_report_)
         return self
 
     # Prediction -------------------------------------------------------------------------------------------

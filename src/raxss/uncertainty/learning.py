@@ -4,7 +4,9 @@
         -> LearningReport: balanced accuracies with intervals, difference from the forest; ReferenceForest
 
 Series that the model was not trained on are its validation set, or the training series out of fold; the forest is
-scored on the same series. Next: not_learned.py says whether, and probably why, the model has not learned.
+scored on the same series. Probabilities are divided by the shares of the classes in training before the largest is
+taken, so that a rare class counts as much as a frequent one. Next: not_learned.py says whether, and probably why,
+the model has not learned.
 """
 
 from __future__ import annotations
@@ -279,6 +281,7 @@ def learning_report(
     Of many series a part is scored, drawn by the seed, so that all takes two seconds at most.
     """
     targets, train = np.asarray(targets, dtype=np.int64), np.asarray(train, dtype=np.int64)
+    priors = class_priors(targets[train], n_classes, weights)
     keys = np.arange(len(series)) if groups is None else np.unique(groups, return_inverse=True)[1]
     training = _some(training, targets, most_series(series[0].n_variates), seed=seed)
     scored, others = None, np.zeros(0, dtype=np.int64)
@@ -297,17 +300,19 @@ def learning_report(
         n_others=len(others),
     )
     own = _known(train, forest.out_of_fold)
-    own_draws = accuracy_draws(own, own, targets, keys, seed=SEED + 1)[:, 0] if len(own.places) else None
+    own_draws = None
+    if len(own.places):
+        own_draws = accuracy_draws(own, own, targets, keys, priors=priors, seed=SEED + 1)[:, 0]
     compared = None
     if evaluation is not None:
         reference = _joined(own, _predicted(forest, series, others))
-        compared = _compared(evaluation, reference, own_draws, targets, keys)
+        compared = _compared(evaluation, reference, own_draws, targets, keys, priors)
     report = LearningReport(
         n_train=len(training.places),
         chance=1 / len(np.unique(targets[training.places])),
-        training_accuracy=balanced_accuracy(training, targets),
-        forest_training_accuracy=balanced_accuracy(_known(train, forest.fitted), targets),
-        forest_out_of_fold=None if own_draws is None else _figures(own, targets, own_draws),
+        training_accuracy=balanced_accuracy(training, targets, priors),
+        forest_training_accuracy=balanced_accuracy(_known(train, forest.fitted), targets, priors),
+        forest_out_of_fold=None if own_draws is None else _figures(own, targets, priors, own_draws),
         evaluation=compared,
         is_out_of_fold=compared is not None and len(others) == 0,
         training=TrainingSummary.of(
@@ -327,6 +332,7 @@ def _compared(
     out_of_fold: Floats | None,  # draws of the forest's balanced accuracy on training series
     targets: Integers,
     keys: Integers,
+    priors: Floats,
 ) -> Comparison | None:
     """Model and forest on the series that both have a posterior of; None where there are none."""
     places, ours, theirs = np.intersect1d(model.places, forest.places, return_indices=True)
@@ -334,11 +340,11 @@ def _compared(
         return None
     model = Posteriors(places, model.probabilities[ours])
     reference = Posteriors(places, forest.probabilities[theirs])
-    draws = accuracy_draws(model, reference, targets, keys, seed=SEED)
+    draws = accuracy_draws(model, reference, targets, keys, priors=priors, seed=SEED)
     gain = draws[:, 1] - draws[:, 0]
     elsewhere = gain if out_of_fold is None else out_of_fold - draws[:, 0]
     counts = np.bincount(targets[model.places])
-    accuracies = [balanced_accuracy(item, targets) for item in (model, reference)]
+    accuracies = [balanced_accuracy(item, targets, priors) for item in (model, reference)]
     difference = accuracies[0] - accuracies[1]
     low, high = _interval(-gain, difference)
     return Comparison(
@@ -346,8 +352,8 @@ def _compared(
         n_groups=len(np.unique(keys[model.places])),
         chance=1 / int((counts > 0).sum()),
         prior=float(counts.max() / counts.sum()),
-        model=_figures(model, targets, draws[:, 0]),
-        forest=_figures(reference, targets, draws[:, 1]),
+        model=_figures(model, targets, priors, draws[:, 0]),
+        forest=_figures(reference, targets, priors, draws[:, 1]),
         difference=difference,
         low=low,
         high=high,
@@ -356,19 +362,35 @@ def _compared(
     )
 
 
-def balanced_accuracy(found: Posteriors, targets: Integers) -> float:
-    """Mean recall of the classes that there are; the predicted class is the most probable one.
+def class_priors(targets: Integers, n_classes: int, weights: Floats | None) -> Floats:
+    """Share of each class in the training series, as a model with these class weights learns it: ``(C,)``.
 
-    >>> balanced_accuracy(Posteriors(np.arange(3), np.array([[1, 0], [1, 0], [0, 1]])), np.array([0, 0, 1]))
+    >>> class_priors(np.array([0, 0, 0, 1]), 2, None), class_priors(np.array([0, 0, 0, 1]), 2, np.array([1, 3]))
+    (array([0.75, 0.25]), array([0.5, 0.5]))
+    """
+    counts = np.bincount(targets, minlength=n_classes) * (1.0 if weights is None else np.asarray(weights))
+    counts = np.maximum(counts, CLAMP * counts.sum())
+    shares: Floats = counts / counts.sum()
+    return shares
+
+
+def balanced_accuracy(found: Posteriors, targets: Integers, priors: Floats) -> float:
+    """Mean recall of the classes that there are.
+
+    The predicted class is the one with the largest p_c / pi_c: a model of rare classes that tells them apart may
+    still find the frequent one more probable for every series.
+
+    >>> found = Posteriors(np.arange(3), np.array([[0.9, 0.1], [0.9, 0.1], [0.6, 0.4]]))
+    >>> balanced_accuracy(found, np.array([0, 0, 1]), np.array([2 / 3, 1 / 3]))
     1.0
     """
     truth = targets[found.places]
-    right = found.probabilities.argmax(axis=1) == truth
+    right = _right(found, truth, priors)
     return float(np.mean([right[truth == label].mean() for label in np.unique(truth)]))
 
 
 def accuracy_draws(
-    first: Posteriors, second: Posteriors, targets: Integers, keys: Integers, *, seed: int
+    first: Posteriors, second: Posteriors, targets: Integers, keys: Integers, *, priors: Floats, seed: int
 ) -> Floats:
     """Draws of the balanced accuracies of two models on the same series, ``(N_DRAWS, 2)``.
 
@@ -385,7 +407,7 @@ def accuracy_draws(
     --------
     >>> right, targets = np.eye(2)[[0, 1, 0, 1]], np.array([0, 1, 0, 1])
     >>> found = Posteriors(np.arange(4), right)
-    >>> draws = accuracy_draws(found, found, targets, np.arange(4), seed=0)
+    >>> draws = accuracy_draws(found, found, targets, np.arange(4), priors=np.array([0.5, 0.5]), seed=0)
     >>> np.quantile(draws[:, 0], [0.025, 0.5]).round(1)
     array([0.6, 0.9])
     """
@@ -395,7 +417,7 @@ def accuracy_draws(
     _, group = np.unique(keys[places], return_inverse=True)
     if group.max() >= MOST_GROUPS:
         group = generator.permutation(group.max() + 1)[group] % MOST_GROUPS
-    one, other = (item.probabilities.argmax(axis=1) == truth for item in (first, second))
+    one, other = (_right(item, truth, priors) for item in (first, second))
     outcome = np.zeros((int(group.max()) + 1, 4))  # both right, first, second, none
     np.add.at(outcome, (group, np.where(one, np.where(other, 0, 1), np.where(other, 2, 3))), weight)
     unit = np.square(outcome.sum(axis=1)).sum()
@@ -405,8 +427,13 @@ def accuracy_draws(
     return np.stack([shares[:, 0] + shares[:, 1], shares[:, 0] + shares[:, 2]], axis=1)
 
 
-def _figures(found: Posteriors, targets: Integers, draws: Floats) -> Figures:
-    accuracy = balanced_accuracy(found, targets)
+def _right(found: Posteriors, truth: Integers, priors: Floats) -> NDArray[np.bool_]:
+    right: NDArray[np.bool_] = (found.probabilities / priors).argmax(axis=1) == truth
+    return right
+
+
+def _figures(found: Posteriors, targets: Integers, priors: Floats, draws: Floats) -> Figures:
+    accuracy = balanced_accuracy(found, targets, priors)
     picked = found.probabilities[np.arange(len(found.places)), targets[found.places]]
     low, high = _interval(draws, accuracy)
     loss = float(-np.log(picked.clip(CLAMP, 1 - CLAMP)).mean())

@@ -3,8 +3,8 @@
     LearningReport -> Diagnosis or None -> NotLearnedWarning
 
 A warning is given in three cases: the model does not fit its own training series, the reference forest is clearly
-better, or neither is above chance on series that they were not trained on. Few series are not evidence: all three
-need figures that chance does not explain. estimator/classifier.py warns at the end of `fit`.
+better, or the model is at chance on series that it was not trained on. Few series are no evidence: the latter two
+need intervals that leave no doubt. estimator/classifier.py warns at the end of `fit`.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def diagnose(report: LearningReport) -> Diagnosis | None:
       clearly above chance on others;
     - forest: the balanced accuracy of the forest is larger by more than .05 with a probability of .995, on the same
       series, or by the forest's out-of-fold figures if it is also better on the same series;
-    - chance: on ten groups or more that they were not trained on, the intervals of model and forest hold chance,
-      and that of the model ends below half of the way from chance to 1.
+    - chance: on ten groups or more that it was not trained on, the interval of its balanced accuracy holds chance
+      and ends below half of the way from chance to 1.
 
     Examples
     --------
@@ -106,14 +106,11 @@ def _at_chance(figures: Figures | None, chance: float) -> bool:
     return figures.low <= chance and figures.high <= chance + AT_CHANCE * (1 - chance)
 
 
-def _cannot_be_told(report: LearningReport) -> bool:
-    """Neither model nor forest is above chance on series that they were not trained on."""
-    found = report.evaluation
-    if found is None or found.n_groups < FEWEST_GROUPS or not _at_chance(found.model, found.chance):
+def _no_better_than_chance(found: Comparison | None) -> bool:
+    """The model is at chance on series that it was not trained on, and they are enough to say so."""
+    if found is None or found.n_groups < FEWEST_GROUPS or found.chance == 1:
         return False
-    forest = report.forest_out_of_fold
-    known_by_forest = forest is not None and forest.low > report.chance
-    return found.forest.low <= found.chance and not known_by_forest
+    return _at_chance(found.model, found.chance)
 
 
 def _too_few_steps(report: LearningReport) -> bool:
@@ -147,7 +144,7 @@ def _finding(report: LearningReport) -> str | None:
             f"{found.forest.balanced_accuracy:.2f} (95 % interval of the difference {found.low:+.2f} to "
             f"{found.high:+.2f}). It should not be clearly less."
         )
-    if _cannot_be_told(report):
+    if _no_better_than_chance(found):
         return (
             f"the model does not tell the classes apart: on {where} its balanced accuracy is "
             f"{found.model.balanced_accuracy:.2f} [{found.model.low:.2f}, {found.model.high:.2f}], that of a small "
@@ -161,8 +158,10 @@ def _cause(report: LearningReport) -> Cause:
     """The likely cause of what `_finding` has found."""
     training, fits = report.training, not _not_fitted(report)
     forest_wins = _forest_wins(report.evaluation)
-    if fits and not forest_wins:
-        return "classes that cannot be told"
+    if fits and not forest_wins:  # at chance on other series
+        found = report.evaluation
+        known = found is not None and found.forest.low > found.chance and found.forest_better >= LIKELY
+        return "forest better" if known else "classes that cannot be told"
     if report.forest_training_accuracy < _needed(report):
         return "classes that cannot be told"  # not even trees can separate them
     if training.share_padded > 0.5:
@@ -206,10 +205,11 @@ def _advice(cause: Cause, report: LearningReport) -> str:
             "series and signals are not flat; give more series, or more groups, if the difference is small."
         )
     if cause == "forest better":
+        longer = "" if training.window_length >= training.median_length else ", or a larger window_length"
         return (
             "Likely cause: the classes differ in something that windows do not show after scaling, such as level, "
             f"amplitude or trend over the series (windows have {training.window_length} samples, the median series "
-            f"{training.median_length}). Set scaling='train' or a larger window_length, or try another backbone."
+            f"{training.median_length}). Set scaling='train' if it is not{longer}, or try another backbone."
         )
     return (
         f"Likely cause: windows of {training.window_length} samples do not show the difference between the "
