@@ -421,3 +421,13 @@ def test_fit_logs_the_figures_and_keeps_report_and_forest(caplog):
     assert set(model.learning_report_.describe()) <= {record.message for record in caplog.records}
     assert model.learning_report_.is_out_of_fold
     assert (model.reference_forest_.predict_proba(series).argmax(axis=1) == targets).mean() > 0.9
+
+
+def test_report_and_forest_are_kept_in_the_model_folder(tmp_path):
+    series, targets = planted("frequency", 40, seed=5)
+    model = RAxSSClassifier(**TREES).fit(series, targets)
+    again = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "model"))
+    assert again.learning_report_ == model.learning_report_
+    found = [item.reference_forest_.predict_proba(series) for item in (model, again)]
+    np.testing.assert_allclose(found[0], found[1], atol=1e-6)
+    assert "| out of fold | 40 |" in (tmp_path / "model" / "README.md").read_text()

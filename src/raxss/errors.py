@@ -80,7 +80,7 @@ class SignalWarning(RAxSSWarning):
 
 
 class NotLearnedWarning(RAxSSWarning):
-    """A model does not fit its training series, is at chance on others, or clearly worse than a simple forest."""
+    """A model does not fit its training series, is at chance on others, or is clearly worse than a forest."""
 
 
 class GapsLearnedWarning(RAxSSWarning):

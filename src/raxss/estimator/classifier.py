@@ -51,7 +51,6 @@ from raxss.method.inference import Prediction, Predictor
 from raxss.method.retrieval.front import RetrievalConfig
 from raxss.method.training.loop import Callback, train
 from raxss.method.training.settings import VALIDATION_FRACTION, TrainingConfig
-from raxss.method.training.step import steps_an_epoch
 from raxss.method.window_scorer import pick_device
 from raxss.method.windows import WindowConfig, plan_windows, window_starts
 from raxss.uncertainty.calibration import CalibrationConfig, Decision, Level, Method, calibration_in_use
@@ -233,12 +232,6 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     noise-001 block bootstrap over windows ()
     >>> model.seen_in_training(series[7:10]), model.seen_in_training(load_synthetic(2, seed=0))
     (['training', 'training', 'training'], ['no', 'no'])
-    >>> [posteriors.shape for posteriors in model.window_probabilities(series[:2])]
-    [(35, 2), (35, 2)]
-    >>> for evidence in model.explain_each(series[:2]):
-    ...     print(evidence.name, evidence.windows["weight"].sum().round(12))
-    motif-000 1.0
-    noise-001 1.0
     >>> model.report(series[:2], name="two channels")
     Report('two channels', 2 channels)
     """
@@ -480,12 +473,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         self.window_length_, self.stride_ = windows.window_length, windows.stride
         requested = config.windows.window_length
-        chosen = WindowConfig(
-            window_length=self.window_length_ if requested == "auto" else requested, stride=self.stride_
-        )
         augmentation = steps.augmentation_for(config, self.window_length_)
         augmentation.check_variates(self.n_variates_)
-        config = replace(config, augmentation=augmentation, windows=chosen)
+        config = replace(config, augmentation=augmentation, windows=windows.settings(requested))
         shape = self.n_variates_, self.window_length_, len(self.classes_)
         learner, self.backbone_ = steps.fresh_learner(config, *shape, seed=self.seed_)
         fraction = config.training.validation_fraction
@@ -544,14 +534,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         setting = config.training.class_weight
         weights = class_weights(setting, self.classes_, targets[train_indices]) if setting else None
         plan = config.training.for_windows(len(pool), n_validation=n_validation)
-        line, unexpected = steps.describe_windows(
-            pool.n_samples.tolist(),
-            requested=requested,
-            window_length=self.window_length_,
-            stride=self.stride_,
-            reason=windows.reason,
-        )
-        logger.log(logging.WARNING if unexpected else logging.INFO, line)
+        steps.log_windows(pool.n_samples.tolist(), windows, requested=requested)
         gaps = steps.look_at_gaps(
             pools,
             self.backbone_,
@@ -636,19 +619,15 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.gap_finding_ = steps.gaps_learned(gaps, self._predictor(None), series, targets, seed=self.seed_)
         self.training_data_ = describe_data(series, labels, groups, held_out)
         self.learning_report_, self.reference_forest_ = learning.logged_report(
+            self,
             series,
             targets,
-            n_classes=len(self.classes_),
             train=train_indices,
-            training=learning.training_posteriors(self.backbone_, pool, train_indices),
+            pool=pool,
             evaluation=learning.validation_posteriors(predictions, validation_indices),
             groups=learning.groups_of_all(groups, validation_groups, len(series)),
             weights=weights,
-            window_length=self.window_length_,
-            stride=self.stride_,
-            losses=self.history_["train_loss"].to_list(),
-            n_steps=None if learner is None else len(self.history_) * steps_an_epoch(plan, len(pool)),
-            seed=self.seed_,
+            plan=None if learner is None else plan,
         )
         self.config_ = config  # last: it marks the model as fitted
         warn_if_not_learned(self.learning_report_)

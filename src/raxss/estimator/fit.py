@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from raxss.data.series import Series
 from raxss.data.splits import hold_out
-from raxss.errors import BackboneError, ConfigError, DataError, GapsLearnedWarning, NotLearnedWarning
+from raxss.errors import BackboneError, ConfigError, DataError, GapsLearnedWarning
 from raxss.estimator.at_once import AnyPredictor, check_settings, drawn_windows, trained_part
 from raxss.estimator.config import Config
 from raxss.method.aggregation import smooth_posteriors
@@ -49,12 +49,12 @@ from raxss.method.retrieval.batch import batch_support
 from raxss.method.retrieval.cache import cached_retrieve_many
 from raxss.method.retrieval.front import windows_without_shape
 from raxss.method.training.feature_support import EpochRefresh, Refresh, feature_moments, moments
-from raxss.method.training.loop import fit_temperature, pool_posteriors
+from raxss.method.training.loop import fit_temperature
 from raxss.method.training.settings import TrainingPlan
-from raxss.method.training.step import BatchSupport, Learner, steps_an_epoch
+from raxss.method.training.step import BatchSupport, Learner
 from raxss.method.training.window_pool import Batch, WindowPool
 from raxss.method.weighting.protocol import weighting_named
-from raxss.method.windows import window_starts
+from raxss.method.windows import WindowPlan, window_starts
 from raxss.uncertainty.calibration import calibration_named
 from raxss.uncertainty.calibration.maps import Calibration
 from raxss.uncertainty.gaps import GapFinding, gaps_by_class, shift_by_gaps
@@ -64,8 +64,6 @@ logger = logging.getLogger("raxss")
 
 WINDOWS_TO_LOOK_AT = 1024  # before training, by networks that take thresholds from the data
 SAMPLES_TO_LOOK_AT = 2**24  # of all their variates: fewer windows where these are very long
-MOST_WINDOWS_TO_CHECK = 65_536  # training windows that the training accuracy is computed from
-LEARNED = 0.25  # of the way from chance to a perfect training accuracy; below it a warning is given
 
 
 def drawn_seed(random_state: Any) -> int:
@@ -268,37 +266,16 @@ def describe_windows(
     return line, 2 * n_short > len(lengths)
 
 
-def balanced_training_accuracy(backbone: nn.Module, pool: WindowPool) -> float:
-    """Mean recall over the classes of the training series, each predicted by the mean posterior of its windows."""
-    most = WINDOWS_TO_LOOK_AT if is_fitted_at_once(backbone) else MOST_WINDOWS_TO_CHECK
-    every = -(-len(pool) // most)
-    posteriors = pool_posteriors(backbone, pool, every=every).cpu().numpy()
-    series, targets = pool.series[::every].cpu().numpy(), pool.targets.cpu().numpy()
-    sums = np.zeros((pool.n_series, posteriors.shape[1]))
-    np.add.at(sums, series, posteriors)
-    scored = np.unique(series)  # a series whose windows are all mostly missing has none
-    right, truth = sums[scored].argmax(axis=1) == targets[scored], targets[scored]
-    return float(np.mean([right[truth == label].mean() for label in np.unique(truth)]))
-
-
-def warn_if_not_learned(
-    reached: float, pool: WindowPool, plan: TrainingPlan, *, n_classes: int, n_epochs: int
-) -> None:
-    """Warn where ``reached``, the balanced training accuracy, is not far enough above chance, 1/C."""
-    chance = 1 / n_classes
-    needed = chance + LEARNED * (1 - chance)
-    if reached >= needed:
-        return
-    steps = n_epochs * steps_an_epoch(plan, len(pool))
-    warnings.warn(
-        f"the model does not fit the {pool.n_series} series that it was trained on: its balanced accuracy on them "
-        f"is {reached:.2f} (chance is {chance:.2f}, at least {needed:.2f} is needed), so its scores are not "
-        f"reliable. It took {steps} steps of {min(plan.batch_size, len(pool))} windows. Likely causes: too few "
-        "steps (leave batch_size and max_epochs at 'auto', or raise max_epochs), windows that do not show the "
-        "class (try another window_length or scaling), or labels that do not belong to these series.",
-        NotLearnedWarning,
-        stacklevel=3,
+def log_windows(lengths: Sequence[int], plan: WindowPlan, *, requested: int | Literal["auto"]) -> None:
+    """Log how series were cut into windows; as a warning where that was not to be expected."""
+    line, unexpected = describe_windows(
+        lengths,
+        requested=requested,
+        window_length=plan.window_length,
+        stride=plan.stride,
+        reason=plan.reason,
     )
+    logger.log(logging.WARNING if unexpected else logging.INFO, line)
 
 
 def check_calibration_part(labels: NDArray[Any], classes: NDArray[Any], method: str) -> None:

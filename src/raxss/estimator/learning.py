@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,14 @@ from raxss.data.series import Series
 from raxss.method.backbones.window_classifiers import is_fitted_at_once
 from raxss.method.inference import Prediction
 from raxss.method.training.loop import pool_posteriors
+from raxss.method.training.settings import TrainingPlan
+from raxss.method.training.step import steps_an_epoch
 from raxss.method.training.window_pool import WindowPool
 from raxss.uncertainty.learning import LearningReport, Posteriors, learning_report
 from raxss.uncertainty.reference_forest import ReferenceForest
+
+if TYPE_CHECKING:
+    from raxss.estimator.classifier import RAxSSClassifier
 
 logger = logging.getLogger("raxss")
 
@@ -78,10 +83,36 @@ def groups_of_all(
 
 
 def logged_report(
-    series: Sequence[Series], targets: NDArray[np.int64], **facts: Any
+    model: RAxSSClassifier,
+    series: Sequence[Series],
+    targets: NDArray[np.int64],
+    *,
+    train: NDArray[np.int64],
+    pool: WindowPool,
+    evaluation: Posteriors | None,
+    groups: NDArray[np.int64] | None,
+    weights: NDArray[np.float64] | None,
+    plan: TrainingPlan | None,
 ) -> tuple[LearningReport, ReferenceForest]:
-    """`learning_report`, with its lines in the log."""
-    report, forest = learning_report(series, targets, **facts)
+    """`learning_report` of a model at the end of its fit, with its lines in the log.
+
+    ``plan`` is that of a network, None for window classifiers.
+    """
+    report, forest = learning_report(
+        series,
+        targets,
+        n_classes=len(model.classes_),
+        train=train,
+        training=training_posteriors(model.backbone_, pool, train),
+        evaluation=evaluation,
+        groups=groups,
+        weights=weights,
+        window_length=model.window_length_,
+        stride=model.stride_,
+        losses=model.history_["train_loss"].to_list(),
+        n_steps=None if plan is None else len(model.history_) * steps_an_epoch(plan, len(pool)),
+        seed=model.seed_,
+    )
     for line in report.describe():
         logger.info(line)
     return report, forest

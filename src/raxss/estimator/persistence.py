@@ -58,7 +58,10 @@ from raxss.uncertainty.calibration import LEVELS, calibration_named
 from raxss.uncertainty.calibration.maps import Calibration
 from raxss.uncertainty.decision import ARGMAX, DecisionThreshold
 from raxss.uncertainty.gaps import GapFinding
+from raxss.uncertainty.learning import LearningReport
+from raxss.uncertainty.not_learned import diagnose
 from raxss.uncertainty.ood import OODDetector
+from raxss.uncertainty.reference_forest import ReferenceForest
 from raxss.uncertainty.validation import ValidationReport
 
 if TYPE_CHECKING:
@@ -66,7 +69,7 @@ if TYPE_CHECKING:
 
 _ARRAYS = ("feature_mean_", "feature_scale_")
 #: Prefixes of tensors; "trial/" is the validation report, "familiar/" the OOD detector.
-_PARTS = ("backbone/", "scaling/", "calibration/", "trial/", "familiar/", "heads/")
+_PARTS = ("backbone/", "scaling/", "calibration/", "trial/", "familiar/", "heads/", "reference/")
 _CLASS_KINDS = "biufUO"  # of dtypes: truth values, numbers, texts
 MOST_CLASS_BYTES = 2**24  # of all class names together: NumPy gives each the room of the longest
 MOST_COLUMNS = 1000  # of the history
@@ -135,6 +138,7 @@ def describe_model(model: RAxSSClassifier, weights: bytes | None = None) -> dict
         "trial": None if model.validation_report_ is None else model.validation_report_.to_json(),
         "decision_threshold": None if decision is None else decision.to_json(),
         "gaps": None if model.gap_finding_ is None else model.gap_finding_.to_json(),
+        "learning": None if model.learning_report_ is None else model.learning_report_.to_json(),
         "seed": model.seed_,
         "best_epoch": model.best_epoch_,
         "interrupted": model.interrupted_,
@@ -155,6 +159,8 @@ def _tensors(model: RAxSSClassifier) -> dict[str, torch.Tensor]:
         arrays |= {f"trial/{name}": scores for name, scores in model.validation_report_.scores.items()}
     if model.ood_detector_ is not None:
         arrays |= {f"familiar/{name}": array for name, array in model.ood_detector_.arrays().items()}
+    if model.reference_forest_ is not None:
+        arrays |= {f"reference/{name}": array for name, array in model.reference_forest_.arrays().items()}
     states = {"backbone": state_of(model.backbone_)}
     states |= {} if model.heads_ is None else {"heads": state_of(model.heads_)}
     tensors = {f"{part}/{name}": value for part, state in states.items() for name, value in state.items()}
@@ -175,7 +181,11 @@ def _card(facts: dict[str, Any]) -> str:
     entry, classes = facts["decision_threshold"], facts["classes"]
     decision = None if entry is None else DecisionThreshold.from_json(entry, len(classes))
     gaps = facts["gaps"] and GapFinding.from_json(facts["gaps"]).describe()
-    return environment.from_string(template).render(facts=facts, decision=decision, gaps=gaps)
+    entry = facts["learning"]
+    diagnosis = None if entry is None else diagnose(LearningReport.from_json(entry))
+    return environment.from_string(template).render(
+        facts=facts, decision=decision, gaps=gaps, diagnosis=diagnosis
+    )
 
 
 def load_model(kind: type[Model], folder: Path, *, backbone: Any, device: str) -> Model:
@@ -249,6 +259,7 @@ def _read_model(kind: type[Model], files: ModelFiles, *, backbone: Any, device: 
     model.decision_threshold_ = _read_decision(model, facts)
     gaps = facts.get("gaps")  # not in older folders
     model.gap_finding_ = None if gaps is None else GapFinding.from_json(gaps)
+    model.learning_report_, model.reference_forest_ = _read_learning(model, facts, tensors)
     return model
 
 
@@ -483,6 +494,20 @@ def _read_ood_detector(tensors: dict[str, torch.Tensor]) -> OODDetector | None:
     """The OOD detector; None in folders that are older than it."""
     arrays = {name: item.numpy() for name, item in _taken(tensors, "familiar/").items()}
     return OODDetector.from_arrays(arrays) if arrays else None
+
+
+def _read_learning(
+    model: RAxSSClassifier, facts: dict[str, Any], tensors: dict[str, torch.Tensor]
+) -> tuple[LearningReport | None, ReferenceForest | None]:
+    """Learning report and reference forest; None in folders that are older than them."""
+    arrays = {name: item.numpy() for name, item in _taken(tensors, "reference/").items()}
+    entry = facts.get("learning")
+    if (entry is None) != (not arrays):
+        raise ValueError("it has a learning report or the trees of a reference forest, but not both")
+    if entry is None:
+        return None, None
+    shape = {"n_classes": len(model.classes_), "n_variates": model.n_variates_}
+    return LearningReport.from_json(entry), ReferenceForest.from_arrays(arrays, **shape)
 
 
 def _read_heads(model: RAxSSClassifier, tensors: dict[str, torch.Tensor]) -> FeatureHeads | None:

@@ -174,6 +174,11 @@ class WindowPlan:
     stride: int
     reason: str  # empty where both were given
 
+    def settings(self, requested: int | Literal["auto"]) -> WindowConfig:
+        """The settings with what was chosen; a requested length stays, even if it is longer than every series."""
+        length = self.window_length if requested == "auto" else requested
+        return WindowConfig(window_length=length, stride=self.stride)
+
 
 def plan_windows(config: WindowConfig, lengths: Sequence[int], *, rate: float | None = None) -> WindowPlan:
     """Resolve ``"auto"`` for series of these lengths.
