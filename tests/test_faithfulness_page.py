@@ -124,6 +124,52 @@ def test_the_command_leaves_seen_series_out_and_goes_on_where_it_was(fitted, tmp
     )  # nothing is left
 
 
+@pytest.fixture(scope="module")
+def at_once(fitted):
+    """A mixture of window classifiers, as by default but with few trees."""
+    members = [{"backbone": "ridge"}, {"backbone": "extra-trees", "n_trees": 10}]
+    settings = {"window_length": 128, "stride": 64, "random_state": 0, "device": "cpu"}
+    return RAxSSClassifier(backbone_options={"members": members}, **settings).fit(fitted[1][:8])
+
+
+def test_probes_of_gradients_and_layers_do_not_apply_to_window_classifiers(at_once, fitted, tmp_path):
+    about = {"model": "m"}
+    parts = run_probes(at_once.model_adapter(), fitted[1][8:], tmp_path, plan=QUICK, about=about, quiet=True)
+    assert parts.of_all["network"] is None
+    assert {row["network"] for row in parts.of_all["features"]} == {"fitted"}
+    assert parts.about["layers"] == []
+    page = write_faithfulness({"m": parts}, out=tmp_path, title="toy")[-1].read_text()
+    shown = (tmp_path / "page.html").read_text()
+    for text in (page, shown):
+        assert "does not apply: the window classifiers have no gradients" in text
+        assert "Parameter randomisation does not apply: the window classifiers have no layers." in text
+        assert "does not apply: its evidence goes when the network is destroyed" in text
+    for heading in (
+        "deletion and insertion",
+        "other neighbours",
+        "single windows",
+        "nearly",
+        "features hold",
+    ):
+        assert heading in page
+    assert "nan" not in page
+    one = at_once.faithfulness(fitted[1][9])
+    assert one.network.empty
+    assert set(one.gains().index) == {"contribution", "weight", "posterior", "occlusion"}
+    assert "Parameter randomisation does not apply" in repr(one)
+
+
+def test_copies_of_series_shorter_than_a_window_are_scored_as_predicted(at_once, fitted):
+    short = [
+        item.with_samples(item.samples[:, :n])
+        for item, n in zip(fitted[1][8:], (60, 90, 128, 300), strict=False)
+    ]
+    adapter, expected = at_once.model_adapter(), at_once.predict_proba(short)
+    np.testing.assert_allclose(adapter.probabilities(short), expected, atol=1e-9)
+    found = np.stack([item.probability for item in adapter.attributions(short)])
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_a_study_has_its_own_data_and_a_model_no_systems(tmp_path):
     study = tmp_path / "s.toml"
     study.write_text('systems = ["sss"]\n[dataset]\ndata = "synthetic"\n')

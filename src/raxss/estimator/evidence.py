@@ -9,7 +9,7 @@ classifier.py calls it for `explain`; raxss.explain.tracing makes evidence of a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from raxss.data.series import Series
 from raxss.data.training_overlap import TrainingRecord
@@ -20,12 +20,11 @@ from raxss.uncertainty.calibration.maps import Calibration
 from raxss.uncertainty.decision import DecisionThreshold
 from raxss.uncertainty.summary import UncertaintySummary
 
-if TYPE_CHECKING:
-    from raxss.estimator.classifier import RAxSSClassifier
+Fitted = Any  # a fitted RAxSSClassifier, whose module imports this one
 
 
 def summary_of(
-    model: RAxSSClassifier, calibration: Calibration | None, decision: DecisionThreshold | None
+    model: Fitted, calibration: Calibration | None, decision: DecisionThreshold | None
 ) -> UncertaintySummary:
     """Validation report and OOD detector of a model, with the calibration and the threshold that are in use."""
     report, now = model.validation_report_, model.current_config
@@ -45,9 +44,7 @@ def summary_of(
     )
 
 
-def traced_settings(
-    model: RAxSSClassifier, predictor: Predictor, summary: UncertaintySummary
-) -> dict[str, Any]:
+def traced_settings(model: Fitted, predictor: Predictor, summary: UncertaintySummary) -> dict[str, Any]:
     """Settings that evidence names, beside those of retrieval and weighting."""
     settings: dict[str, Any] = {"config_hash": model.current_config.hash}
     calibration = predictor.calibration or predictor.series_calibration
@@ -68,7 +65,7 @@ def traced_settings(
 
 
 def traced(
-    model: RAxSSClassifier,
+    model: Fitted,
     predictor: Predictor,
     series: list[Series],
     on_progress: Callable[[float], None] | None,
