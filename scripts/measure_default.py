@@ -186,31 +186,44 @@ def paired_interval(
     return float(low), float(high)
 
 
-def page(out: Path) -> str:
-    """The table of all results, in Markdown."""
-    tables: dict[tuple[str, str], list[pd.DataFrame]] = {}
+def read_runs(out: Path) -> dict[tuple[str, str], dict[int, pd.DataFrame]]:
+    """Test probabilities by set and system, and by run."""
+    found: dict[tuple[str, str], dict[int, pd.DataFrame]] = {}
     for path in sorted(out.glob("*.csv")):
-        name, system, _ = path.name.removesuffix(".csv").rsplit(".", 2)
-        tables.setdefault((name, system), []).append(
-            pd.read_csv(path, dtype={"label": str, "group": str}, float_precision="round_trip")
-        )
-    lines = [
-        "| set | figure | runs | default | MiniROCKET | forest | default - forest, 95 % interval |",
-        "|" + "---|" * 7,
+        name, system, run = path.name.removesuffix(".csv").rsplit(".", 2)
+        table = pd.read_csv(path, dtype={"label": str, "group": str}, float_precision="round_trip")
+        found.setdefault((name, system), {})[int(run)] = table
+    return found
+
+
+def figures_of(runs: dict[tuple[str, str], dict[int, pd.DataFrame]]) -> str:
+    """CSV with the figure of every run."""
+    rows = [
+        (name, FIGURES.get(name, "accuracy"), system, run, len(table), figure(name, table))
+        for (name, system), tables in runs.items()
+        for run, table in tables.items()
     ]
-    for name in sorted({name for name, _ in tables}):
-        cells = []
+    columns = ["set", "figure", "system", "run", "n_test", "value"]
+    return pd.DataFrame(rows, columns=columns).to_csv(index=False, float_format="%.4f")
+
+
+def page(runs: dict[tuple[str, str], dict[int, pd.DataFrame]]) -> str:
+    """The table of all results, in Markdown."""
+    lines = ["| set | figure | runs | default | MiniROCKET | forest | default - forest, 95 % interval |"]
+    lines.append("|" + "---|" * 7)
+    for name in sorted({name for name, _ in runs}):
+        means = []
         for system in SYSTEMS:
-            values = [figure(name, table) for table in tables.get((name, system), [])]
-            cells.append(f"{np.mean(values):.3f}" if values else "")
-        ours, theirs = tables.get((name, "default"), []), tables.get((name, "forest"), [])
+            values = [figure(name, table) for table in runs.get((name, system), {}).values()]
+            means.append(f"{np.mean(values):.3f}" if values else "")
+        ours, theirs = runs.get((name, "default"), {}), runs.get((name, "forest"), {})
         interval = ""
-        if ours and len(ours) == len(theirs):
-            together = [pd.concat(side, ignore_index=True) for side in (ours, theirs)]
+        if ours and set(ours) == set(theirs):
+            together = [pd.concat([side[run] for run in ours], ignore_index=True) for side in (ours, theirs)]
             low, high = paired_interval(name, *together)
-            interval = f"{float(cells[0]) - float(cells[2]):+.3f} [{low:+.3f}, {high:+.3f}]"
+            interval = f"{float(means[0]) - float(means[2]):+.3f} [{low:+.3f}, {high:+.3f}]"
         shown = FIGURES.get(name, "accuracy")
-        lines.append(f"| {name} | {shown} | {len(ours)} | {' | '.join(cells)} | {interval} |")
+        lines.append(f"| {name} | {shown} | {len(ours)} | {' | '.join(means)} | {interval} |")
     return "\n".join(lines) + "\n"
 
 
@@ -225,11 +238,15 @@ def main() -> None:
     parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--only", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--page", action="store_true")
+    parser.add_argument("--page", action="store_true", help="Print the table of what is in --out.")
+    parser.add_argument("--figures", type=Path, help="Write the figure of every run in --out to this CSV.")
     settings = parser.parse_args()
     settings.out.mkdir(parents=True, exist_ok=True)
+    if settings.figures is not None:
+        write_text(settings.figures, figures_of(read_runs(settings.out)), overwrite=True)
     if settings.page:
-        print(page(settings.out), end="")
+        print(page(read_runs(settings.out)), end="")
+    if settings.page or settings.figures is not None:
         return
     measure(settings)
 

@@ -68,9 +68,18 @@ def test_a_rare_class_that_is_never_predicted_is_not_hidden_by_the_common_one(rn
 def test_windows_that_shrink_to_the_whole_series_are_logged_as_a_warning(rng, caplog):
     series, labels = waves(rng)
     with caplog.at_level(logging.WARNING, "raxss"):
-        RAxSSClassifier(random_state=0, max_epochs=1).fit(series, labels)
+        RAxSSClassifier(window_length=1024, random_state=0).fit(series, labels)
     assert "window_length=1024 is longer than every series: windows have 120 samples" in caplog.text
     assert "each series is one window" in caplog.text
+
+
+def test_windows_that_were_chosen_are_logged_with_the_reason(rng, caplog):
+    series, labels = waves(rng)
+    with caplog.at_level(logging.INFO, "raxss"):
+        RAxSSClassifier(random_state=0).fit(series, labels)
+    (record,) = [item for item in caplog.records if item.message.startswith("windows have")]
+    assert record.levelno == logging.INFO
+    assert "120 samples (series have up to 120 samples, so each is one window)" in record.message
 
 
 def test_windows_as_requested_are_logged(rng, caplog):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,6 @@ from raxss.method.training.step import steps_an_epoch
 from raxss.method.training.window_pool import WindowPool
 from raxss.uncertainty.learning import LearningReport, Posteriors, learning_report
 from raxss.uncertainty.reference_forest import ReferenceForest
-
-if TYPE_CHECKING:
-    from raxss.estimator.classifier import RAxSSClassifier
 
 logger = logging.getLogger("raxss")
 
@@ -83,7 +80,7 @@ def groups_of_all(
 
 
 def logged_report(
-    model: RAxSSClassifier,
+    model: Any,
     series: Sequence[Series],
     targets: NDArray[np.int64],
     *,
@@ -96,7 +93,7 @@ def logged_report(
 ) -> tuple[LearningReport, ReferenceForest]:
     """`learning_report` of a model at the end of its fit, with its lines in the log.
 
-    ``plan`` is that of a network, None for window classifiers.
+    ``model`` is the `RAxSSClassifier`, ``plan`` that of its network, None for window classifiers.
     """
     report, forest = learning_report(
         series,
