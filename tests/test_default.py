@@ -1,0 +1,130 @@
+"""The default of the estimator: windows chosen from the data, and a mixture that is validated out of fold."""
+
+import numpy as np
+import pytest
+
+from raxss import RAxSSClassifier
+from raxss.errors import ConfigError
+from raxss.estimator.at_once import FoldPredictor, drawn_windows, series_folds, some_series
+from raxss.method.windows import WindowConfig, plan_windows
+from toys import planted
+
+SMALL = [
+    {"backbone": "ridge", "view": "statistics"},
+    {"backbone": "extra-trees", "n_trees": 20},
+    {"backbone": "convnet", "width": 4},
+]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "rate", "window_length", "stride"),
+    [
+        ([150] * 50, None, 150, 18),  # each series is one window
+        ([7, 29, 12], None, 29, 3),
+        ([1], None, 1, 1),
+        ([1536], 1.0, 1536, 192),
+        ([1700] * 9, None, 850, 106),  # half of the median
+        ([4097] * 9, None, 1024, 128),
+        ([10_240] * 9, 512.0, 2560, 320),  # a quarter of the median
+        ([9000] * 9, 100.0, 1024, 128),  # ten seconds are 1000 samples, and 1024 are the fewest
+        ([10**6] * 3, 1000.0, 4096, 512),
+        ([10**6] * 3000, 1000.0, 4096, 2048),  # stride of half a window at most
+    ],
+)
+def test_windows_are_chosen_from_lengths_rate_and_number(lengths, rate, window_length, stride):
+    plan = plan_windows(WindowConfig(), lengths, rate=rate)
+    assert (plan.window_length, plan.stride) == (window_length, stride)
+    assert plan.reason
+
+
+@pytest.mark.parametrize("given", [{"window_length": 64}, {"stride": 5}, {"window_length": 64, "stride": 5}])
+def test_what_is_given_is_kept(given):
+    plan = plan_windows(WindowConfig(**given), [300, 500])
+    assert {name: getattr(plan, name) for name in given} == given
+    assert plan.settings(given.get("window_length", "auto")).stride == plan.stride
+
+
+def test_a_given_window_is_cut_to_the_longest_series_and_the_setting_stays():
+    plan = plan_windows(WindowConfig(window_length=1000), [300, 500])
+    assert (plan.window_length, plan.settings(1000).window_length) == (500, 1000)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    series, targets = planted("frequency", 60, seed=1)
+    groups = np.arange(60) // 2
+    return RAxSSClassifier(random_state=0).fit(series[:40], targets[:40], groups[:40]), series, targets
+
+
+def test_without_settings_it_learns_and_no_series_is_set_aside(fitted):
+    model, series, targets = fitted
+    assert (model.predict(series[40:]) == targets[40:]).mean() > 0.9
+    assert model.training_data_["n_validation"] == 0
+    assert model.validation_report_.n_series == 40
+    assert model.learning_report_.is_out_of_fold
+
+
+def test_the_choice_is_in_the_settings_of_a_saved_model(fitted, tmp_path):
+    model, series, _ = fitted
+    again = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "model"))
+    assert (again.window_length, again.stride) == (model.window_length_, model.stride_)
+    assert len(again.backbone_options["members"]) == 4
+    assert model.get_params()["window_length"] == "auto"
+    np.testing.assert_array_equal(again.predict_proba(series[40:]), model.predict_proba(series[40:]))
+
+
+def test_out_of_fold_predictions_are_those_of_the_backbone_without_the_fold(fitted):
+    model, series, _ = fitted
+    folds = np.arange(6) % 3
+    found = list(FoldPredictor(model.predictor(), folds).predictions(model.known_series(series[:6])))
+    for fold, item in zip(folds, found, strict=True):
+        alone = FoldPredictor(model.predictor(), np.array([fold]))
+        (again,) = alone.predictions([item.series])
+        np.testing.assert_array_equal(again.probability, item.probability)
+    assert not np.array_equal(found[0].probability, model.predict_proba(series[:1])[0])  # of all folds
+
+
+def test_groups_share_a_fold_and_one_group_has_none():
+    groups = np.arange(40) // 4
+    folds = series_folds(np.arange(40) % 2, groups, seed=0)
+    assert all(len(set(folds[groups == group])) == 1 for group in set(groups))
+    assert series_folds(np.array([0, 1]), np.array(["a", "a"]), seed=0).tolist() == [-1, -1]
+
+
+def test_some_series_are_usable_and_in_a_fold():
+    folds, usable = np.array([0, -1, 1, 1]), np.array([True, True, False, True])
+    assert some_series(folds, usable, seed=0).tolist() == [0, 3]
+
+
+def test_every_series_has_a_window_among_those_drawn():
+    class Pool:
+        series = torch.arange(500).repeat_interleave(20)
+        strip, window_length = np.zeros((1, 1)), 2**16
+
+        def __len__(self):
+            return len(self.series)
+
+    drawn = drawn_windows(Pool(), seed=0)
+    assert len(drawn) == len(set(drawn.tolist())) == 2**27 // 2**16
+    assert set(Pool.series[drawn].tolist()) == set(range(500))
+
+
+def test_a_network_in_a_mixture_is_weighed_by_the_validation_set(tmp_path):
+    series, targets = planted("frequency", 48, seed=2)
+    model = RAxSSClassifier(backbone_options={"members": SMALL}, max_epochs=2, random_state=0)
+    model.fit(series, targets)
+    weights = model.backbone_.weights.numpy()
+    assert weights.sum() == pytest.approx(1)
+    assert weights[2] < 0.3 < weights[0]  # two epochs are too few for the network, and it began with a third
+    assert model.training_data_["n_validation"] == 6
+    again = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "model"))
+    np.testing.assert_array_equal(again.predict_proba(series), model.predict_proba(series))
+
+
+@pytest.mark.parametrize(
+    "settings", [{"series_loss_weight": 1.0}, {"refresh": "epoch"}, {"bank": "batch", "space": "signal"}]
+)
+def test_settings_of_networks_are_refused_with_a_remedy(settings):
+    series, targets = planted("frequency", 12, seed=3)
+    with pytest.raises(ConfigError, match=r"is for networks, .* or choose a network as backbone"):
+        RAxSSClassifier(**settings).fit(series, targets)
