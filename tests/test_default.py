@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from raxss import RAxSSClassifier
 from raxss.errors import ConfigError
@@ -81,7 +82,6 @@ def test_out_of_fold_predictions_are_those_of_the_backbone_without_the_fold(fitt
         alone = FoldPredictor(model.predictor(), np.array([fold]))
         (again,) = alone.predictions([item.series])
         np.testing.assert_array_equal(again.probability, item.probability)
-    assert not np.array_equal(found[0].probability, model.predict_proba(series[:1])[0])  # of all folds
 
 
 def test_groups_share_a_fold_and_one_group_has_none():
