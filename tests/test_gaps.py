@@ -26,10 +26,10 @@ from raxss.method.backbones.protocol import (
     logits_and_features,
     n_features,
 )
-from raxss.method.backbones.share_missing import share_added, with_share_missing
+from raxss.method.backbones.share_missing import share_added
 from raxss.method.backbones.window_classifiers import TrainingWindows, share_missing_of
 from raxss.method.training.window_pool import WindowPool
-from raxss.method.windows import missing_samples, windows_of
+from raxss.method.windows import missing_samples
 from raxss.uncertainty.gaps import GapFinding, gap_statistics, gaps_by_class, with_gaps_of
 from test_cli import raxss
 
@@ -318,13 +318,6 @@ def test_the_share_missing_is_added_to_the_logits(rng, backbone):
         assert features.shape[1] == n_features(whole, 2, 64) == n_features(network, 2, 64) + 1
         torch.testing.assert_close(features[:, -1], torch.tensor([0.0, 0.25, 0.0]))
     assert re.search("with the share of missing samples, .* parameters", describe(whole))
-
-
-def test_features_get_the_share_missing_as_one_more():
-    series = Series(np.r_[np.nan, np.arange(7.0)])
-    windows = windows_of(series, window_length=4, stride=4)
-    found = with_share_missing(np.ones((2, 3)), windows)
-    np.testing.assert_array_equal(found[:, 3], [0.25, 0.0])
 
 
 # Values that mean missing -----------------------------------------------------------------------------------

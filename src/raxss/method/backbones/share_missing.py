@@ -8,26 +8,10 @@ Without it a network has no number to read gaps from, see `WindowPool.plant_gaps
 
 from __future__ import annotations
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from raxss.method.backbones.protocol import features_of, handles_missing, has_head, n_features, split_mask
-from raxss.method.windows import Windows
-
-
-def with_share_missing(features: NDArray[np.float64], windows: Windows) -> NDArray[np.float64]:
-    """Features ``(n_windows, d)`` with the share missing of each window as one more, ``(n_windows, d + 1)``.
-
-    >>> from raxss.data.series import Series
-    >>> from raxss.method.windows import windows_of
-    >>> windows = windows_of(Series([1.0, np.nan, 3.0, 4.0]), window_length=2, stride=2)
-    >>> with_share_missing(np.zeros((2, 1)), windows)
-    array([[0. , 0.5],
-           [0. , 0. ]])
-    """
-    return np.concatenate([features, windows.missing_share[:, np.newaxis]], axis=1)
 
 
 class WithShareMissing(nn.Module):
