@@ -1,5 +1,8 @@
 """Networks and missing samples: what lies under a mask is never looked at, and whole windows are as without one."""
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -92,6 +95,16 @@ def test_pooling_over_time_is_over_places_that_are_present(rng):
         expected = maps[..., places_present(present, maps.shape[-1])[0, 0] > 0]
         found = network.features(torch.cat([windows * present, present], dim=1))
     torch.testing.assert_close(found[0], torch.cat([expected.mean(dim=-1), expected.amax(dim=-1)], dim=1)[0])
+
+
+@pytest.mark.parametrize("n_places", [1, 3, 32, 100, 256])
+def test_places_of_a_mask_that_is_a_view_are_counted_one_by_one(rng, n_places):
+    strip = torch.from_numpy((rng.random((2, 900)) > 0.5).astype(np.float32))
+    present = strip.unfold(1, 256, 16).permute(1, 0, 2)[:, 1:]  # overlapping rows, a dimension of size 1
+    found = places_present(present, n_places)
+    for window, place in itertools.product(range(len(present)), range(n_places)):
+        begin, end = 256 * place // n_places, math.ceil(256 * (place + 1) / n_places)
+        assert found[window, 0, place] == float(present[window, 0, begin:end].mean() >= 0.5)
 
 
 def test_normalisation_of_a_window_is_by_the_samples_present(rng):

@@ -140,7 +140,13 @@ def places_present(present: Tensor, n_places: int) -> Tensor:
     >>> places_present(torch.tensor([[[1.0, 1.0, 1.0, 0.0, 0.0, 0.0]]]), 3)
     tensor([[[1., 1., 0.]]])
     """
-    return (functional.adaptive_avg_pool1d(present.float(), n_places) > HALF).to(present.dtype)
+    # Counted in whole numbers. `adaptive_avg_pool1d` reads other memory on a GPU where the mask is a view: of a
+    # dimension of size 1 it uses the stride, which means nothing there.
+    n_samples, places = present.shape[-1], torch.arange(n_places, device=present.device)
+    begin, end = places * n_samples // n_places, -(-(places + 1) * n_samples // n_places)
+    n_before = functional.pad(present.to(torch.int32).cumsum(dim=-1, dtype=torch.int32), (1, 0))
+    n_present = n_before.index_select(-1, end) - n_before.index_select(-1, begin)
+    return (2 * n_present >= end - begin).to(present.dtype)
 
 
 class SteadyBatchNorm(nn.BatchNorm1d):
