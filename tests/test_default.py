@@ -74,6 +74,15 @@ def test_the_choice_is_in_the_settings_of_a_saved_model(fitted, tmp_path):
     np.testing.assert_array_equal(again.predict_proba(series[40:]), model.predict_proba(series[40:]))
 
 
+def test_the_card_names_the_members_and_no_augmentation_that_nothing_used(fitted, tmp_path):
+    card = (fitted[0].save_pretrained(tmp_path / "model") / "README.md").read_text()
+    (line,) = [line for line in card.splitlines() if line.startswith("- windows are scored by: ")]
+    weights = [float(word) for word in line.replace(",", " ").split() if word.startswith(".")]
+    assert line.count("Ridge on ppv") == line.count("ExtraTrees on statistics") == 2
+    assert sum(weights) == pytest.approx(1, abs=0.03)
+    assert "augmentation" not in card
+
+
 def test_out_of_fold_predictions_are_those_of_the_backbone_without_the_fold(fitted):
     model, series, _ = fitted
     folds = np.arange(6) % 3

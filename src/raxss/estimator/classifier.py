@@ -473,11 +473,11 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         self.window_length_, self.stride_ = windows.window_length, windows.stride
         requested = config.windows.window_length
-        augmentation = steps.augmentation_for(config, self.window_length_)
-        augmentation.check_variates(self.n_variates_)
-        config = replace(config, augmentation=augmentation, windows=windows.settings(requested))
         shape = self.n_variates_, self.window_length_, len(self.classes_)
         learner, self.backbone_ = steps.fresh_learner(config, *shape, seed=self.seed_)
+        augmentation = steps.augmentation_for(config, self.window_length_, trains=learner is not None)
+        augmentation.check_variates(self.n_variates_)
+        config = replace(config, augmentation=augmentation, windows=windows.settings(requested))
         fraction = config.training.validation_fraction
         crosses = validation is None and fraction == "auto" and learner is None  # validated out of fold
         if validation is None:

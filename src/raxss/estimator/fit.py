@@ -77,11 +77,14 @@ def drawn_seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
-def augmentation_for(config: Config, window_length: int) -> AugmentationConfig:
-    """The changes of training windows; ``"auto"`` is light, and none where a window is a row of features."""
+def augmentation_for(config: Config, window_length: int, *, trains: bool) -> AugmentationConfig:
+    """The changes of training windows; ``"auto"`` is light, and none where a window is a row of features.
+
+    It is none as well unless the backbone ``trains`` by gradients.
+    """
     if isinstance(config.augmentation, AugmentationConfig):
         return config.augmentation
-    light: dict[str, Any] = {} if window_length <= ROW_LENGTH else dict(LIGHT)
+    light: dict[str, Any] = dict(LIGHT) if trains and window_length > ROW_LENGTH else {}
     return AugmentationConfig(**light)
 
 

@@ -67,8 +67,10 @@ class Mixture(nn.Module):
     Examples
     --------
     >>> mixture = Mixture(1, 64, 3, members=[{"backbone": "ridge"}, {"backbone": "convnet", "width": 8}])
-    >>> mixture.eval()(torch.zeros(4, 1, 64)).shape, mixture.weights
-    (torch.Size([4, 3]), tensor([0.5000, 0.5000], dtype=torch.float64))
+    >>> mixture.eval()(torch.zeros(4, 1, 64)).shape
+    torch.Size([4, 3])
+    >>> mixture.describe_as
+    'mixture of .50 Ridge on ppv, .50 ConvNet'
     """
 
     marks_padding = True
@@ -107,6 +109,15 @@ class Mixture(nn.Module):
             )
         self.widths = [n_features(member, n_variates, window_length) for member in self.members]
         self.register_buffer("weights", torch.full((len(tables),), 1 / len(tables), dtype=torch.float64))
+
+    @property
+    def describe_as(self) -> str:
+        """Members with their weights: ``"mixture of .60 Ridge on ppv, .40 ExtraTrees on statistics"``."""
+        parts = [
+            f"{weight:.2f} {getattr(member, 'describe_as', type(member).__name__)}".removeprefix("0")
+            for weight, member in zip(self.weights.tolist(), self.members, strict=True)
+        ]
+        return f"mixture of {', '.join(parts)}"
 
     @property
     def _trained(self) -> list[nn.Module]:

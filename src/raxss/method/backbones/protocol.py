@@ -301,13 +301,14 @@ def n_parameters(backbone: nn.Module) -> int:
 
 
 def describe(backbone: nn.Module) -> str:
-    """Class and number of parameters, for logs and model cards.
+    """What it is, and how many parameters are trained, if any; for logs and model cards.
 
     >>> describe(nn.Linear(3, 2))
     'Linear, 8 parameters'
     """
     name = getattr(backbone, "describe_as", type(backbone).__name__)
-    return f"{name}, {n_parameters(backbone):,} parameters"
+    n_trained = n_parameters(backbone)
+    return f"{name}, {n_trained:,} parameters" if n_trained else name
 
 
 def _resolve(backbone: str | BackboneMaker) -> tuple[BackboneMaker, str]:
