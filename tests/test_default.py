@@ -26,9 +26,12 @@ SMALL = [
         ([1536], 1.0, 1536, 192),
         ([1700] * 9, None, 850, 106),  # half of the median
         ([4097] * 9, None, 1024, 128),
+        ([3000] * 9, None, 1024, 128),  # between a quarter and half
         ([10_240] * 9, 512.0, 2560, 320),  # a quarter of the median
         ([9000] * 9, 100.0, 1024, 128),  # ten seconds are 1000 samples, and 1024 are the fewest
         ([10**6] * 3, 1000.0, 4096, 512),
+        ([6000] * 400, 100.0, 3000, 375),  # half of the median of many series
+        ([9000] * 400, 300.0, 4096, 512),
         ([10**6] * 3000, 1000.0, 4096, 2048),  # stride of half a window at most
     ],
 )

@@ -21,8 +21,9 @@ from raxss.errors import ConfigError
 
 # For "auto"; chosen by cross-validation within the training parts of 25 public sets.
 LONGEST_WHOLE = 1536  # samples of the longest series: up to here each series is one window
-LONGEST_HALF = 1024  # samples of a window that is half of the median series
+LONGEST_HALF = 1024  # samples of a window that is half of the median series; of many series `LONGEST_WINDOW`
 LONGEST_WINDOW = 4096
+MANY_SERIES = 400  # from which a network can learn what is far apart in a long window
 MOST_WINDOWS = 200_000
 
 
@@ -184,9 +185,9 @@ def plan_windows(config: WindowConfig, lengths: Sequence[int], *, rate: float | 
     """Resolve ``"auto"`` for series of these lengths.
 
     Series of up to 1536 samples are one window each. Of longer ones a window is a quarter of the median length, or
-    half of it up to 1024 samples, and at most ten seconds, which are taken as 1024 to 4096 samples. The stride is
-    an eighth of a window, or more where there would be over 200,000 windows. A window is never longer than every
-    series.
+    half of it up to 1024 samples, and at most ten seconds, which are taken as 1024 to 4096 samples. From 400 series
+    on it is half of the median length, and at most 4096 samples. The stride is an eighth of a window, or more where
+    there would be over 200,000 windows. A window is never longer than every series.
 
     Parameters
     ----------
@@ -200,6 +201,8 @@ def plan_windows(config: WindowConfig, lengths: Sequence[int], *, rate: float | 
     (2500, 312)
     >>> print(plan.reason)
     a quarter of the median length, 10000 samples
+    >>> print(plan_windows(WindowConfig(), [10_000] * 500, rate=300.0).reason)
+    at most 4096 samples of a median of 10000
     >>> plan_windows(WindowConfig(window_length=64), [96, 150]).stride
     8
     """
@@ -211,11 +214,16 @@ def plan_windows(config: WindowConfig, lengths: Sequence[int], *, rate: float | 
         window_length = longest
         reasons.append(f"series have up to {longest} samples, so each is one window")
     else:
-        half = min(median // 2, LONGEST_HALF)
-        window_length = max(median // 4, half, 1)
-        share = "half" if window_length == half else "a quarter"
+        many = len(lengths) >= MANY_SERIES
+        if many or median // 2 <= LONGEST_HALF:
+            share, window_length = "half", max(median // 2, 1)
+        elif median // 4 < LONGEST_HALF:
+            share, window_length = "between a quarter and half", LONGEST_HALF
+        else:
+            share, window_length = "a quarter", median // 4
         reasons.append(f"{share} of the median length, {median} samples")
-        most = LONGEST_WINDOW if rate is None else int(min(max(10 * rate, LONGEST_HALF), LONGEST_WINDOW))
+        ten_seconds = LONGEST_WINDOW if many or rate is None else int(10 * rate)
+        most = min(max(ten_seconds, LONGEST_HALF), LONGEST_WINDOW)
         if window_length > most:
             window_length, reasons = most, [f"at most {most} samples of a median of {median}"]
     if config.stride != "auto":
