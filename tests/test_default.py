@@ -7,6 +7,9 @@ import torch
 from raxss import RAxSSClassifier
 from raxss.errors import ConfigError
 from raxss.estimator.at_once import FoldPredictor, drawn_windows, series_folds, some_series
+from raxss.estimator.config import Config
+from raxss.estimator.fit import augmentation_for
+from raxss.method.augmentation import LIGHT, STRONG, AugmentationConfig
 from raxss.method.windows import WindowConfig, plan_windows
 from toys import planted
 
@@ -51,6 +54,17 @@ def test_what_is_given_is_kept(given):
 def test_a_given_window_is_cut_to_the_longest_series_and_the_setting_stays():
     plan = plan_windows(WindowConfig(window_length=1000), [300, 500])
     assert (plan.window_length, plan.settings(1000).window_length) == (500, 1000)
+
+
+@pytest.mark.parametrize(
+    ("window_length", "n_series", "trains", "chosen"),
+    [(256, 399, True, LIGHT), (256, 400, True, STRONG), (256, 400, False, {}), (16, 400, True, {})],
+)
+def test_augmentation_depends_on_the_number_of_series(window_length, n_series, trains, chosen):
+    found = augmentation_for(Config(), window_length, n_series=n_series, trains=trains)
+    assert found == AugmentationConfig(**chosen)
+    given = Config(augmentation=AugmentationConfig(gain=0.5))
+    assert augmentation_for(given, window_length, n_series=n_series, trains=trains).gain == 0.5
 
 
 @pytest.fixture(scope="module")

@@ -93,7 +93,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     window_length, stride
         L, and the step from one window to the next, in samples. ``"auto"``: from the lengths of the series, see
         `raxss.method.windows.plan_windows`. Up to 1536 samples a series is one window; else a window is a quarter
-        of the median length, or half of it up to 1024 samples, at most ten seconds, and the stride an eighth.
+        of the median length, or half of it up to 1024 samples, at most ten seconds; from 400 series on half of it
+        up to 4096 samples. The stride is an eighth of a window.
     scaling
         ``"train"``: one mean and deviation a variate, fitted on the training set. ``"series"``: z-score of
         each series. ``"none"``.
@@ -156,7 +157,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         this share of a window is hidden), ``mirror`` (variates, from 0, whose signs change together in every second
         window), ``rotate`` (deviation in radians of a turn of the variates, three by three) and ``drop``
         (probability that a variate is 0). Support from the signal is that of the windows as they are. ``"auto"``:
-        a little gain, noise, stretch and mask, and none for windows of up to 16 samples; None: none.
+        a little gain, noise, stretch and mask; from 400 series on more of them, and flips (see
+        `raxss.method.augmentation.STRONG`); none for windows of up to 16 samples. None: none.
     window_loss_weight, series_loss_weight
         How much the loss of single windows and of the series probability count (the paper: 0 and 1). With
         the window loss alone, weights and temperature enter validation and prediction, not the gradient.
@@ -475,7 +477,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         requested = config.windows.window_length
         shape = self.n_variates_, self.window_length_, len(self.classes_)
         learner, self.backbone_ = steps.fresh_learner(config, *shape, seed=self.seed_)
-        augmentation = steps.augmentation_for(config, self.window_length_, trains=learner is not None)
+        augmentation = steps.augmentation_for(
+            config, self.window_length_, n_series=n_given, trains=learner is not None
+        )
         augmentation.check_variates(self.n_variates_)
         config = replace(config, augmentation=augmentation, windows=windows.settings(requested))
         fraction = config.training.validation_fraction

@@ -30,7 +30,7 @@ from raxss.errors import BackboneError, ConfigError, DataError, GapsLearnedWarni
 from raxss.estimator.at_once import AnyPredictor, check_settings, drawn_windows, trained_part
 from raxss.estimator.config import Config
 from raxss.method.aggregation import smooth_posteriors
-from raxss.method.augmentation import LIGHT, AugmentationConfig
+from raxss.method.augmentation import LIGHT, STRONG, AugmentationConfig
 from raxss.method.backbones.convnet import ROW_LENGTH
 from raxss.method.backbones.protocol import (
     build_backbone,
@@ -54,7 +54,7 @@ from raxss.method.training.settings import TrainingPlan
 from raxss.method.training.step import BatchSupport, Learner
 from raxss.method.training.window_pool import Batch, WindowPool
 from raxss.method.weighting.protocol import weighting_named
-from raxss.method.windows import WindowPlan, window_starts
+from raxss.method.windows import MANY_SERIES, WindowPlan, window_starts
 from raxss.uncertainty.calibration import calibration_named
 from raxss.uncertainty.calibration.maps import Calibration
 from raxss.uncertainty.gaps import GapFinding, gaps_by_class, shift_by_gaps
@@ -77,15 +77,19 @@ def drawn_seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
-def augmentation_for(config: Config, window_length: int, *, trains: bool) -> AugmentationConfig:
-    """The changes of training windows; ``"auto"`` is light, and none where a window is a row of features.
+def augmentation_for(
+    config: Config, window_length: int, *, n_series: int, trains: bool
+) -> AugmentationConfig:
+    """The changes of training windows; ``"auto"`` is light for few series and strong for many.
 
-    It is none as well unless the backbone ``trains`` by gradients.
+    It is none where a window is a row of features, and unless the backbone ``trains`` by gradients.
     """
     if isinstance(config.augmentation, AugmentationConfig):
         return config.augmentation
-    light: dict[str, Any] = dict(LIGHT) if trains and window_length > ROW_LENGTH else {}
-    return AugmentationConfig(**light)
+    if not trains or window_length <= ROW_LENGTH:
+        return AugmentationConfig()
+    chosen: dict[str, Any] = dict(STRONG if n_series >= MANY_SERIES else LIGHT)
+    return AugmentationConfig(**chosen)
 
 
 def fresh_learner(

@@ -23,7 +23,9 @@ from raxss.errors import ConfigError
 LONGEST_WHOLE = 1536  # samples of the longest series: up to here each series is one window
 LONGEST_HALF = 1024  # samples of a window that is half of the median series; of many series `LONGEST_WINDOW`
 LONGEST_WINDOW = 4096
-MANY_SERIES = 400  # from which a network can learn what is far apart in a long window
+#: From here on a network joins the default, windows are longer, and changed more in training. An eighth of it, 50,
+#: is the fewest validation series that choose an epoch.
+MANY_SERIES = 400
 MOST_WINDOWS = 200_000
 
 

@@ -36,6 +36,7 @@ from raxss.method.backbones.window_classifiers import (
     is_fitted_at_once,
     logits_of_posteriors,
 )
+from raxss.method.windows import MANY_SERIES
 
 #: Members of every mixture: PPV features and statistics, of windows as they are and at unit deviation.
 CLASSIFIERS: tuple[Mapping[str, Any], ...] = (
@@ -46,7 +47,6 @@ CLASSIFIERS: tuple[Mapping[str, Any], ...] = (
 )
 #: The member that joins where there are enough series to judge it by a validation set.
 NETWORK: Mapping[str, Any] = {"backbone": "multiview", "views": ["shapes", "rhythms"]}
-SERIES_FOR_A_NETWORK = 400  # an eighth of which, 50, is the fewest validation series that choose an epoch
 PRIOR = 2.0  # series that each member has explained before any was seen
 LEAST_LIKELIHOOD = 1e-3  # of a series, so that one that a member gets entirely wrong does not decide alone
 
@@ -230,7 +230,7 @@ def members_for(n_series: int) -> list[dict[str, Any]]:
     ['ridge', 'ridge', 'extra-trees', 'extra-trees', 'multiview']
     """
     found = [dict(table) for table in CLASSIFIERS]
-    return [*found, dict(NETWORK)] if n_series >= SERIES_FOR_A_NETWORK else found
+    return [*found, dict(NETWORK)] if n_series >= MANY_SERIES else found
 
 
 def mixture_weights(
