@@ -17,6 +17,15 @@ settings.register_profile("raxss", derandomize=True, deadline=None)
 settings.load_profile("raxss")
 
 
+def pytest_runtest_setup(item):
+    """Tests marked gpu skip without a device; torch is imported for them alone."""
+    if item.get_closest_marker("gpu") is not None:
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("no CUDA device on this machine")
+
+
 @pytest.fixture
 def rng():
     return np.random.default_rng(69421)
