@@ -1,4 +1,4 @@
-"""Window classifiers as plain loops in float64: statistics of a window, descent of trees, ridge, mixture."""
+"""Window classifiers as plain loops in float64: features of a window, descent of trees, ridge, mixture."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from naive import kernel_outputs
 
 
 def window_statistics(window: NDArray[Any]) -> NDArray[np.float64]:
@@ -129,3 +131,55 @@ def mixture_likelihood(
     for column, count in zip(likelihood.T, counts, strict=True):
         total += count * math.log(math.fsum(w * value for w, value in zip(weights, column, strict=True)))
     return total
+
+
+def contests(
+    samples: NDArray[Any],  # (n_rows, n_samples), NaN where missing
+    rows: Sequence[int],
+    dilations: Sequence[int],
+    kernels: NDArray[Any],  # (n_groups, n_rivals, n_taps)
+) -> NDArray[np.float64]:
+    """HYDRA's wins and losses ``(n_groups, 2, n_rivals)`` of one window, place by place."""
+    n_groups, n_rivals, n_taps = kernels.shape
+    found = np.zeros((n_groups, 2, n_rivals))
+    for group, (row, dilation) in enumerate(zip(rows, dilations, strict=True)):
+        line = samples[row]
+        places = [t for t in range(len(line)) if math.isfinite(line[t])]
+        for t in places:
+            outputs = [0.0] * n_rivals
+            for j in range(n_taps):
+                at = t + (j - n_taps // 2) * dilation
+                if at in places:
+                    for k in range(n_rivals):
+                        outputs[k] += kernels[group, k, j] * (line[at] - line[t])
+            for k in range(n_rivals):
+                if outputs[k] == max(outputs):
+                    found[group, 0, k] += outputs[k] / len(places)
+                if outputs[k] == min(outputs) < max(outputs):
+                    found[group, 1, k] += 1 / len(places)
+    return found
+
+
+def pooled(
+    samples: NDArray[Any],  # (n_rows, n_samples)
+    rows: Sequence[int],
+    dilations: Sequence[int],
+    cuts: NDArray[Any],  # (n_groups, 84, n_cuts)
+) -> NDArray[np.float64]:
+    """MultiROCKET's four features of each kernel and threshold ``(n_groups, 84, n_cuts, 4)`` of one window."""
+    found = np.zeros((*cuts.shape, 4))
+    n = samples.shape[1]
+    for group, (row, dilation) in enumerate(zip(rows, dilations, strict=True)):
+        for kernel, three in enumerate(combinations(range(9), 3)):
+            taps = [[2.0 if j in three else -1.0 for j in range(9)]]
+            outputs = kernel_outputs(samples, taps, [row], bias=0.0, dilation=dilation, padding=4 * dilation)
+            for which, cut in enumerate(cuts[group, kernel]):
+                above = [t for t in range(n) if outputs[t] > cut]
+                runs = "".join("x" if value > cut else " " for value in outputs).split()
+                found[group, kernel, which] = (
+                    len(above) / n,
+                    math.fsum(outputs[t] - cut for t in above) / max(len(above), 1),
+                    math.fsum((t + 0.5) / n for t in above) / len(above) if above else 0.5,
+                    max(map(len, runs), default=0) / n,
+                )
+    return found

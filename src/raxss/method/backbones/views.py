@@ -2,8 +2,10 @@
 
     windows (batch, n_variates, length), their mask (batch, 1, length) or None -> features (batch, d)
 
-``"statistics"`` are those of statistics.py, ``"ppv"`` the PPV features of MiniROCKET (ppv.py) of a window and of
-its differences. Neither is learned; thresholds of PPV features come from some training windows.
+``"statistics"`` are those of statistics.py. The others come from convolution kernels that see a window and its
+differences: ``"ppv"`` the PPV features of MiniROCKET (ppv.py), ``"multirocket"`` these and three more of each
+kernel (multirocket.py), ``"hydra"`` counts of competing kernels (hydra.py). None is learned; thresholds and scales
+come from some training windows.
 With ``normalise`` each window is brought to mean 0 and deviation 1 first, for signals whose level and scale carry
 no information. Next: window_classifiers.py.
 """
@@ -14,16 +16,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from raxss.method.backbones.hydra import N_RIVALS, contests, doubled_dilations, drawn_kernels
+from raxss.method.backbones.multirocket import N_POOLED, pooled
 from raxss.method.backbones.ppv import N_KERNELS, N_TAPS, fitted_cuts, shares, spread_dilations
 from raxss.method.backbones.sizes import check_allocation
 from raxss.method.backbones.statistics import n_statistics, window_statistics
 
 N_PPV = 5000  # features, roughly
+N_MULTIROCKET = 5000  # kernels and thresholds, roughly, with four features each
+N_CONTESTS = 64  # groups of rivals of each dilation, half of them of differences
 N_DILATIONS = 16
 MOST_CHANNELS = 4  # of windows and differences; beyond so many, kernels see sums of some variates
 N_SUMS = 8  # of each dilation, half of them of differences
 MOST_SUMMED = 9  # variates
-WINDOWS_FOR_CUTS = 256
+WINDOWS_TO_LOOK_AT = 256
 TINY = 1e-6
 
 
@@ -76,6 +82,7 @@ class PPVView(WindowView):
     rows: Tensor
     dilations: Tensor
     cuts: Tensor
+    n_kernels = N_PPV  # with thresholds, roughly
 
     def __init__(self, n_variates: int, window_length: int, *, normalise: bool = False) -> None:
         super().__init__()
@@ -91,15 +98,14 @@ class PPVView(WindowView):
         self.register_buffer("dilations", steps, persistent=False)
         drawn = sums_of_some(n_variates, len(groups)) if self.mixes else torch.zeros(0, n_variates)
         self.register_buffer("mixture", drawn)
-        n_cuts = max(round(N_PPV / (len(groups) * N_KERNELS)), 1)
+        n_cuts = max(round(self.n_kernels / (len(groups) * N_KERNELS)), 1)
         self.register_buffer("cuts", torch.zeros(len(groups), N_KERNELS, n_cuts))
         self.d = self.cuts.numel()
         self.size = self.d + (len(groups) if self.mixes else n_rows) * self.length
 
     def look_at(self, windows: Tensor, present: Tensor | None = None) -> None:
         """Thresholds from some of these windows, evenly spread."""
-        places = torch.linspace(0, len(windows) - 1, min(len(windows), WINDOWS_FOR_CUTS)).long()
-        channels = self._channels(windows[places], None if present is None else present[places])
+        channels = self._channels(*some_windows(windows, present))
         self.cuts.copy_(fitted_cuts(channels, self.rows, self.dilations, self.cuts.shape[2]))
 
     def forward(self, windows: Tensor, present: Tensor | None = None) -> Tensor:
@@ -108,20 +114,149 @@ class PPVView(WindowView):
 
     def _channels(self, windows: Tensor, present: Tensor | None) -> Tensor:
         """Rows that the kernels see: ``(batch, n_rows, length)``."""
-        if present is not None:
-            windows = windows.masked_fill(present == 0, torch.nan)
-        windows = (standardised(windows) if self.normalise else windows).nan_to_num(nan=0.0)
-        windows = functional.pad(windows, (0, self.length - windows.shape[2]))
-        steps = functional.pad(windows.diff(dim=2), (1, 0))
-        if not self.mixes:
-            return torch.cat([windows, steps], dim=1)
-        found = windows.new_empty(len(windows), len(self.mixture), self.length)
-        found[:, 0::2] = self.mixture[0::2] @ windows
-        found[:, 1::2] = self.mixture[1::2] @ steps
-        return found
+        windows = with_gaps(windows, present, normalise=self.normalise).nan_to_num(nan=0.0)
+        return windows_and_steps(windows, self.mixture, self.length, outside=0.0)
 
 
-VIEWS: dict[str, type[WindowView]] = {"statistics": StatisticsView, "ppv": PPVView}
+class MultiRocketView(PPVView):
+    """Share, excess, mean place and longest stretch above the threshold of each kernel (`multirocket.pooled`).
+
+    An excess is divided by its mean over some training windows, so that it has no unit. Missing samples and sums of
+    variates are those of `PPVView`.
+
+    >>> view = MultiRocketView(1, 64)
+    >>> view.look_at(torch.randn(8, 1, 64))
+    >>> view(torch.zeros(3, 1, 64)).shape[1] == view.d
+    True
+    """
+
+    scales: Tensor
+    n_kernels = N_MULTIROCKET
+
+    def __init__(self, n_variates: int, window_length: int, *, normalise: bool = False) -> None:
+        super().__init__(n_variates, window_length, normalise=normalise)
+        self.register_buffer("scales", torch.ones_like(self.cuts))
+        self.size += (N_POOLED - 1) * self.d
+        self.d *= N_POOLED
+
+    def look_at(self, windows: Tensor, present: Tensor | None = None) -> None:
+        """Thresholds and scales from some of these windows, evenly spread."""
+        super().look_at(windows, present)
+        channels = self._channels(*some_windows(windows, present))
+        excess = pooled(channels, self.rows, self.dilations, self.cuts)[..., 1].mean(dim=0)
+        self.scales.copy_(torch.where(excess > 0, excess, 1.0))
+
+    def forward(self, windows: Tensor, present: Tensor | None = None) -> Tensor:
+        """``(batch, n_variates, length)`` -> ``(batch, d)``."""
+        found = pooled(self._channels(windows, present), self.rows, self.dilations, self.cuts)
+        found[..., 1] /= self.scales
+        return found.flatten(1)
+
+
+class HydraView(WindowView):
+    """Wins and losses of competing kernels (`hydra.contests`).
+
+    Wins are divided by the mean of the largest output of a group over some training windows, so that they have no
+    unit. Missing samples and padding add nothing. With more than one variate, each group of kernels sees a sum of
+    some of them. Kernels and sums are drawn once.
+
+    >>> view = HydraView(1, 64)
+    >>> view.look_at(torch.randn(8, 1, 64))
+    >>> view(torch.zeros(3, 1, 64)).shape[1] == view.d
+    True
+    """
+
+    mixture: Tensor
+    rows: Tensor
+    dilations: Tensor
+    kernels: Tensor
+    scales: Tensor
+
+    def __init__(self, n_variates: int, window_length: int, *, normalise: bool = False) -> None:
+        super().__init__()
+        self.normalise, self.length = normalise, max(window_length, N_TAPS)
+        spread = doubled_dilations(self.length)
+        n_groups, mixes = len(spread) * N_CONTESTS, n_variates > 1
+        check_allocation(n_groups * n_variates if mixes else 0)
+        both = torch.arange(2).repeat_interleave(N_CONTESTS // 2)
+        rows = torch.arange(n_groups) if mixes else both.repeat(len(spread))
+        self.register_buffer("rows", rows.int(), persistent=False)
+        steps = torch.tensor(spread, dtype=torch.int32).repeat_interleave(N_CONTESTS)
+        self.register_buffer("dilations", steps, persistent=False)
+        self.register_buffer("mixture", sums_of_some(n_variates, n_groups if mixes else 0))
+        self.register_buffer("kernels", drawn_kernels(n_groups))
+        self.register_buffer("scales", torch.ones(n_groups))
+        self.d = n_groups * 2 * N_RIVALS
+        self.size = self.d + (n_groups if mixes else 2) * self.length
+
+    def look_at(self, windows: Tensor, present: Tensor | None = None) -> None:
+        """Scales from some of these windows, evenly spread."""
+        wins = self._contests(*some_windows(windows, present))[:, :, 0]
+        largest = wins.sum(dim=2).mean(dim=0)
+        self.scales.copy_(torch.where(largest > 0, largest, 1.0))
+
+    def forward(self, windows: Tensor, present: Tensor | None = None) -> Tensor:
+        """``(batch, n_variates, length)`` -> ``(batch, d)``."""
+        found = self._contests(windows, present)
+        found[:, :, 0] /= self.scales[:, None]
+        return found.flatten(1)
+
+    def _contests(self, windows: Tensor, present: Tensor | None) -> Tensor:
+        """`contests` of windows and differences: ``(batch, n_groups, 2, 8)``."""
+        windows = with_gaps(windows, present, normalise=self.normalise)
+        channels = windows_and_steps(windows, self.mixture, self.length, outside=torch.nan)
+        return contests(channels, self.rows, self.dilations, self.kernels)
+
+
+VIEWS: dict[str, type[WindowView]] = {
+    "statistics": StatisticsView,
+    "ppv": PPVView,
+    "multirocket": MultiRocketView,
+    "hydra": HydraView,
+}
+
+
+def some_windows(windows: Tensor, present: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """At most 256 of these windows, evenly spread, and their mask."""
+    places = torch.linspace(0, len(windows) - 1, min(len(windows), WINDOWS_TO_LOOK_AT)).long()
+    return windows[places], None if present is None else present[places]
+
+
+def with_gaps(windows: Tensor, present: Tensor | None, *, normalise: bool) -> Tensor:
+    """Windows with NaN where a sample is missing; with ``normalise``, `standardised`."""
+    if present is not None:
+        windows = windows.masked_fill(present == 0, torch.nan)
+    return standardised(windows) if normalise else windows
+
+
+def windows_and_steps(windows: Tensor, mixture: Tensor, length: int, *, outside: float) -> Tensor:
+    """Windows and their differences, or sums of their variates: ``(batch, n_rows, length)``.
+
+    Parameters
+    ----------
+    mixture
+        ``(n_rows, n_variates)``: the weight of each variate in a sum, of windows and of differences in turn.
+        Without rows, all variates and then their differences.
+    length
+        At least that of the windows.
+    outside
+        The value behind the windows, and of the difference before the first.
+
+    Examples
+    --------
+    >>> windows = torch.tensor([[[1.0, 3.0], [10.0, 10.0]]])
+    >>> windows_and_steps(windows, torch.ones(2, 2), 3, outside=torch.nan)
+    tensor([[[11., 13., nan],
+             [nan,  2., nan]]])
+    """
+    windows = functional.pad(windows, (0, length - windows.shape[2]), value=outside)
+    steps = functional.pad(windows.diff(dim=2), (1, 0), value=outside)
+    if not len(mixture):
+        return torch.cat([windows, steps], dim=1)
+    found = windows.new_empty(len(windows), len(mixture), length)
+    found[:, 0::2] = mixture[0::2] @ windows
+    found[:, 1::2] = mixture[1::2] @ steps
+    return found
 
 
 def standardised(windows: Tensor) -> Tensor:

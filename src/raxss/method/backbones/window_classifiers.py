@@ -73,7 +73,7 @@ class WindowClassifier(nn.Module):
     Parameters
     ----------
     view
-        Features of a window: ``"statistics"`` or ``"ppv"``.
+        Features of a window: ``"statistics"``, ``"ppv"``, ``"multirocket"`` or ``"hydra"``, see views.py.
     normalise
         Bring each window to mean 0 and deviation 1 first.
     share_missing
