@@ -311,6 +311,15 @@ def test_much_time_is_used_for_all_candidates_and_little_for_the_quickest():
     assert search.trials[0].outcome == "no time for fold 1"
 
 
+def test_the_first_is_tried_again_when_it_turns_out_to_be_quicker_than_guessed():
+    # by the quickest it would take 40 s, by the next 10 s
+    search, fitted, _ = search_of([0.5, 0.6, 0.6], costs=[1.0, 0.5, 0.1], factors=[1, 1, 4], budget=70)
+    search.run()
+    assert fitted[:3] == [(2, 0), (1, 0), (0, 0)]
+    assert search.reference is search.trials[0]
+    assert search.trials[0].outcome != "no time for fold 1"
+
+
 def test_a_unit_is_begun_only_if_the_leader_can_be_fitted_after_it():
     search, fitted, clock = search_of([0.9, 0.5, 0.5], costs=[1.0, 1.0, 0.1], budget=40)
     search.run()
@@ -346,7 +355,7 @@ def test_training_that_would_take_too_long_is_ended_after_a_few_steps(each):
 
 def test_a_network_is_left_out_in_time(data):
     slow = candidate(
-        "slow", 0.1, backbone="convnet", backbone_options={"width": 4}, max_epochs=200, batch_size=1
+        "slow", 0.6, backbone="convnet", backbone_options={"width": 4}, max_epochs=200, batch_size=1
     )
     auto = AutoRAxSS("8s", candidates=(*QUICK, slow), n_folds=2, random_state=0).fit(*data)
     outcomes = dict(zip(auto.cv_results_["candidate"], auto.cv_results_["outcome"], strict=True))

@@ -178,7 +178,7 @@ CANDIDATES: tuple[Candidate, ...] = (
     Candidate(
         name="quick",
         params=_quick,
-        cost_hint=0.12,
+        cost_hint=0.15,
         reason="few trees, and few windows of long series: what is fitted where nothing else has time",
     ),
 )

@@ -35,7 +35,7 @@ UNITS = {
     "m": 60.0, "min": 60.0, "minute": 60.0, "minutes": 60.0,
     "h": 3600.0, "hour": 3600.0, "hours": 3600.0,
 }  # fmt: skip
-GUESSED = 1.3  # by which a fit may take longer than costs of other candidates suggest
+GUESSED = 1.1  # by which a fit may take longer than costs of other candidates suggest
 MEASURED = 1.1  # by which it may take longer than on the folds before
 REFIT = 1.25  # by which a fit on all series may take longer than in proportion to their number
 STEPS_TO_MEASURE = 10  # of training by gradients, before its time is projected
@@ -349,9 +349,13 @@ class Halving:
                 order.sort(key=lambda trial: trial is not self.cheapest)
         for place, trial in enumerate(order):
             done = self._evaluated(trial, fold, n_waiting=len(order) - place)
+            if (
+                done and fold == 0 and self.reference.outcome == _no_time(fold)
+            ):  # by a guess that is better now
+                self._evaluated(self.reference, fold, n_waiting=len(order) - place)
             if not done and place < needed:
                 for waiting in order[place:]:
-                    waiting.outcome = waiting.outcome or f"no time for fold {fold + 1}"
+                    waiting.outcome = waiting.outcome or _no_time(fold)
                 return False
         if fold == 0 and not self.reference.units:
             evaluated = [trial for trial in alive if trial.units]
@@ -362,18 +366,19 @@ class Halving:
         """Evaluate a trial on a fold, if there is time and it does not fail."""
         limit = self._limit(trial, n_waiting)
         if self._measured_or_guessed(trial) > limit:
-            trial.outcome = f"no time for fold {fold + 1}"
+            trial.outcome = _no_time(fold)
             return False
         try:
             trial.units[fold] = self.evaluate(trial, fold, limit)
         except OutOfTimeError:
-            trial.outcome = f"no time for fold {fold + 1}: training was projected to take too long"
+            trial.outcome = f"{_no_time(fold)}: training was projected to take too long"
             return False
         except (RAxSSError, RuntimeError, MemoryError) as error:
             if trial is self.trials[0]:
                 raise
             trial.outcome = f"failed: {' '.join(str(error).split())[:200] or type(error).__name__}"
             return False
+        trial.outcome = ""
         self.on_unit(trial, fold)
         return True
 
@@ -418,3 +423,8 @@ class Halving:
             if trial is not self.reference:
                 trial.outcome = f"among the worse half after fold {fold + 1}"
         return [trial for trial in alive if trial in kept or trial is self.reference]
+
+
+def _no_time(fold: int) -> str:
+    """The outcome of a trial that was not begun."""
+    return f"no time for fold {fold + 1}"

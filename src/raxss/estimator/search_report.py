@@ -113,8 +113,9 @@ class SearchReport:
         error = "" if found.error is None else f" (standard error {found.error:.4f})"
         side = "smaller" if found.difference is None or found.difference < 0 else "not smaller"
         gap = gap.removeprefix("-")
+        n_paired = "1 fold" if found.n_paired == 1 else f"{found.n_paired} folds"
         return (
-            f"{text}{name!r} was chosen: its log loss on the series of {found.n_paired} folds was {side}, by "
+            f"{text}{name!r} was chosen: its log loss on the series of {n_paired} was {side}, by "
             f"{gap}{error}, than that of {self.reference!r}. The figure of a choice among many is "
             "slightly optimistic."
         )
