@@ -317,7 +317,7 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
             return chosen, []
         what = "the default" if first.name == DEFAULT else f"the first candidate, {first.name!r},"
         text = f"there was no time to fit {what} within the budget of {in_words(search.budget.seconds or 0)}"
-        text += f" (about {in_words(search.refit_seconds(first))} are needed)" if order else ""
+        text += f" (about {in_words(search.refit_seconds(first))} are needed)" if first.units else ""
         among = len([trial for trial in order if search.has_time_for(trial)])
         why = "the quickest candidate" if among < 2 else f"the best of {among} candidates that fit into it"
         return chosen, [f"{text}; {chosen.name!r}, {why}, was fitted. Give a larger budget, or n_trials."]
