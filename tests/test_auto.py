@@ -753,6 +753,26 @@ def test_the_preset_auto_ends_with_the_table_and_a_model(manifest, tmp_path, mon
     assert (tmp_path / "m" / "search.html").exists()
 
 
+def test_of_a_split_the_test_set_is_not_looked_at(manifest, tmp_path, monkeypatch):
+    monkeypatch.setattr("raxss.estimator.candidates.CANDIDATES", QUICK)
+    split, names = tmp_path / "split.json", []
+    raxss("split", manifest, "--seed", "1", "--out", split)
+    fit = AutoRAxSS.fit
+
+    def spy(self, series):
+        names.extend(series.names)
+        return fit(self, series)
+
+    monkeypatch.setattr(AutoRAxSS, "fit", spy)
+    options = ["--split", split, "--preset", "auto", "--trials", "1", "--device", "cpu"]
+    raxss("fit", manifest, "--out", tmp_path / "m", *options)
+    parts = json.loads(split.read_text())
+    assert parts["test"]
+    assert parts["validation"]
+    assert sorted(names) == sorted([*parts["train"], *parts["validation"]])
+    assert RAxSSClassifier.from_pretrained(tmp_path / "m").training_data_["split"]
+
+
 def test_after_ctrl_c_the_finished_fits_are_kept_and_resume_goes_on(manifest, tmp_path, monkeypatch):
     monkeypatch.setattr("raxss.estimator.candidates.CANDIDATES", QUICK)
     options = ["fit", manifest, "--preset", "auto", "--trials", "3", "--device", "cpu"]
