@@ -13,7 +13,7 @@ from raxss import errors
 
 
 def test_the_public_names_are_exactly_these():
-    classes = "Series SeriesCollection Retrieval SeriesEvidence Config RAxSSClassifier"
+    classes = "Series SeriesCollection Retrieval SeriesEvidence Config RAxSSClassifier AutoRAxSS"
     functions = "windows_of retrieve aggregate window_weights trace"
     assert set(raxss.__all__) == {*classes.split(), *functions.split(), "__version__"}
     assert dir(raxss) == sorted(raxss.__all__)

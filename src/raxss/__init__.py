@@ -17,6 +17,7 @@ from raxss._core.version import __version__
 if TYPE_CHECKING:
     from raxss.data.series import Series as Series
     from raxss.data.series import SeriesCollection as SeriesCollection
+    from raxss.estimator.auto import AutoRAxSS as AutoRAxSS
     from raxss.estimator.classifier import RAxSSClassifier as RAxSSClassifier
     from raxss.estimator.config import Config as Config
     from raxss.explain.series_evidence import SeriesEvidence as SeriesEvidence
@@ -40,6 +41,7 @@ _HOMES = {
     "SeriesEvidence": "raxss.explain",
     "Config": "raxss.estimator.config",
     "RAxSSClassifier": "raxss.estimator.classifier",
+    "AutoRAxSS": "raxss.estimator.auto",
 }
 __all__ = [*_HOMES, "__version__"]
 

@@ -87,6 +87,10 @@ class GapsLearnedWarning(RAxSSWarning):
     """Missing samples differ by class, and the scores of a fitted model follow them."""
 
 
+class SearchWarning(RAxSSWarning):
+    """A search for settings could not compare what it should: too little time, or too few groups of a class."""
+
+
 class ModelWarning(RAxSSWarning):
     """A model folder is used, but could not be checked in full."""
 

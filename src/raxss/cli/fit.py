@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from raxss._core.atomic import check_writable, output_lock, refuse_existing
-from raxss.cli.common import described
+from raxss._core.atomic import check_writable, output_lock, refuse_existing, remove
+from raxss.cli.common import described, refuse_if
 from raxss.errors import ModelError, RecordingError
 
 if TYPE_CHECKING:
@@ -19,8 +20,17 @@ if TYPE_CHECKING:
     from raxss.estimator.config import Config
 
 
+AUTO = "auto"  # the preset that is a search
+DEFAULT_BUDGET = "10min"
+
+
 @described(
     out="Model folder to write.",
+    preset="Preset: paper, sss, tuned, or recommended: the defaults of the estimator. auto: settings are chosen by "
+    "a search on the training series, within --budget.",
+    budget="With --preset auto, time for search and final fit: 90s, 10m, 2h. Default: 10m.",
+    trials="With --preset auto, number of candidates to compare, in place of a budget; the result then depends on "
+    "data and seed alone.",
     signal="Signal type, with --preset tuned: eeg, ecg or motion. Adds the settings for this type of signal.",
     config="TOML file with settings that override the preset.",
     window_length="Window length in samples; by default chosen from the lengths of the series.",
@@ -58,6 +68,8 @@ def fit(
     split: Path | None = None,
     gap: str | None = None,
     share_missing: bool = False,
+    budget: str | None = None,
+    trials: int | None = None,
     resume: bool = False,
     overwrite: bool = False,
 ) -> None:
@@ -66,7 +78,48 @@ def fit(
     During training a checkpoint is written to MODEL.checkpoint; after a kill or Ctrl-C, the same command with
     --resume continues from it. Ctrl-C saves the best model so far, unless MODEL exists already; a second Ctrl-C
     during saving keeps only the checkpoint. The last line of output states what was kept.
+
+    With --preset auto, the finished fits of the search are kept in MODEL.search meanwhile, and --resume goes on
+    from them. Training and validation set of a split are searched together, by an inner cross-validation.
     """
+    if preset == AUTO:
+        chosen = {
+            "--config": config,
+            "--signal": signal,
+            "--window-length": window_length,
+            "--stride": stride,
+        }
+        chosen["--max-epochs"] = max_epochs
+        for option, value in chosen.items():
+            refuse_if(
+                value is not None, f"{option} does not go with --preset auto, which chooses settings itself."
+            )
+        shared = {
+            "calibration": calibration,
+            "calibration_level": calibration_level,
+            "conformal_alpha": conformal_alpha,
+            "decision_threshold": decision_threshold,
+            "class_weight": class_weight,
+            "share_missing": share_missing or None,
+        }
+        search_and_save(
+            lambda: read_data(data, root, gap=gap),
+            out,
+            split=split,
+            resume=resume,
+            overwrite=overwrite,
+            budget=budget or DEFAULT_BUDGET,
+            n_trials=trials,
+            random_state=seed,
+            device=device,
+            **{name: value for name, value in shared.items() if value is not None},
+        )
+        return
+    for option, value in (("--budget", budget), ("--trials", trials)):
+        refuse_if(
+            value is not None,
+            f"{option} goes with --preset auto, got --preset {preset}. Leave one of them out.",
+        )
     settings = settings_from(
         preset,
         config,
@@ -108,9 +161,64 @@ def fit(
         except KeyboardInterrupt:
             print(f"Stopped. {what_is_kept(out, before, checkpoint, shown)}", file=sys.stderr)
             raise typer.Exit(130) from None
-    print(
+    print(whats_next(shown))
+
+
+def whats_next(shown: Path) -> str:
+    """The last line of a run that is over."""
+    return (
         f"The model is in {shown}. Read {shown / 'README.md'}; next: raxss predict {shown} INPUT --out FILE"
     )
+
+
+def search_and_save(
+    read: Callable[[], SeriesCollection],
+    out: Path,
+    *,
+    split: Path | None,
+    resume: bool,
+    overwrite: bool,
+    **parameters: Any,
+) -> None:
+    """``--preset auto``: search, print the table of what was tried, and write the model folder."""
+    shown, out = out, out.absolute()
+    kept = out.with_name(out.name + ".search")
+    with output_lock(out):
+        refuse_existing(out, overwrite=overwrite)
+        check_writable(out)
+        try:
+            from rich.console import Console
+
+            from raxss.data.series import SeriesCollection
+            from raxss.estimator.auto import AutoRAxSS
+
+            if not resume:
+                refuse_existing(kept, overwrite=True)  # one that raxss did not make
+                remove(kept)
+            auto = AutoRAxSS(folder=kept, verbose=1, **parameters)
+            train, validation, description = training_parts(read(), split)
+            series = train if validation is None else SeriesCollection([*train, *validation])
+            logging.getLogger("raxss").setLevel(logging.INFO)
+            auto.fit(series)
+            model = auto.best_estimator_
+            if model.interrupted_:
+                raise KeyboardInterrupt
+            model.training_data_["split"] = description
+            auto.save_pretrained(out, overwrite=overwrite)
+            remove(kept)
+        except KeyboardInterrupt:
+            what = (
+                f"the finished fits are kept in {kept.name}, and the same command with --resume goes on from there"
+                if kept.exists()
+                else "no fit had been finished"
+            )
+            print(f"Stopped. No model was written; {what}.", file=sys.stderr)
+            raise typer.Exit(130) from None
+    console = Console(width=140)
+    console.print(auto.search_report_.table())
+    print(auto.search_report_.summary)
+    print(f"Why each was tried: {shown / 'search.html'}")
+    print(whats_next(shown))
 
 
 def identity(folder: Path) -> tuple[int, int] | None:

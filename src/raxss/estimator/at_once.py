@@ -64,6 +64,20 @@ def _is_window_classifier(backbone: object) -> bool:
     return is_sklearn_classifier(backbone)
 
 
+def is_by_gradients(config: Config, n_series: int) -> bool:
+    """Whether the backbone of these settings, fitted on so many series, has a part that is trained by gradients.
+
+    >>> is_by_gradients(Config(), 399), is_by_gradients(Config(), 400)
+    (False, True)
+    """
+    backbone = with_members(config, n_series).backbone
+    if backbone.backbone != "mixture":
+        return not _is_window_classifier(backbone.backbone)
+    return not all(
+        _is_window_classifier(table.get("backbone")) for table in backbone.backbone_options["members"]
+    )
+
+
 def trained_part(backbone: nn.Module) -> nn.Module | None:
     """What is trained by gradients: a network, the network of a mixture, or None."""
     if not is_fitted_at_once(backbone):

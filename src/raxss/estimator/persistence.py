@@ -6,7 +6,7 @@ The folder is written atomically. Reading it runs no code from it: weights are s
 is sealed: config.json has the SHA-256 of every file, of itself as well, and dtype and shape of every tensor,
 and a folder that differs in a byte is refused. A hash does not stop a forger, who can compute it anew
 (_core/sealing.py), so sizes that a folder states are compared with its weights before memory is allocated for
-them.
+them. Where a search chose the settings, search.html and search.json show it; they are not sealed, nor read.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ from raxss.uncertainty.validation import ValidationReport
 
 if TYPE_CHECKING:
     from raxss.estimator.classifier import RAxSSClassifier
+    from raxss.estimator.search_report import SearchReport
 
 _ARRAYS = ("feature_mean_", "feature_scale_")
 #: Prefixes of tensors; "trial/" is the validation report, "familiar/" the OOD detector.
@@ -88,8 +89,10 @@ def versions() -> dict[str, str]:
     }
 
 
-def save_model(model: RAxSSClassifier, folder: Path, *, overwrite: bool) -> Path:
-    """Write the model folder."""
+def save_model(
+    model: RAxSSClassifier, folder: Path, *, overwrite: bool, search: SearchReport | None = None
+) -> Path:
+    """Write the model folder; a ``search`` that chose its settings is shown in the card and in two files."""
     refuse_unsaveable(model.backbone_)
     with whole_folder(folder, overwrite=overwrite) as place:
         tensors = _tensors(model)
@@ -99,7 +102,7 @@ def save_model(model: RAxSSClassifier, folder: Path, *, overwrite: bool) -> Path
             WEIGHTS: weights,
             SETTINGS: model.current_config.to_toml().encode(),
             HISTORY: model.history_.to_csv(index=False).encode(),
-            CARD: _card(facts).encode(),
+            CARD: _card(facts, search).encode(),
         }
         names = {dtype: name for name, dtype in DTYPES.items()}
         described = {
@@ -112,6 +115,8 @@ def save_model(model: RAxSSClassifier, folder: Path, *, overwrite: bool) -> Path
                     f"the model cannot be saved: its {name} would have {gigabytes(len(content))}, at most "
                     f"{gigabytes(MOST_BYTES[name])} can be read back. Fit on fewer series, or a smaller network."
                 )
+            write_bytes(place / name, content)
+        for name, content in ({} if search is None else search.files()).items():
             write_bytes(place / name, content)
     return folder
 
@@ -173,7 +178,7 @@ def _safetensors(tensors: dict[str, torch.Tensor]) -> bytes:
     return save(tensors, {"format": UNSEALED_FORMAT})
 
 
-def _card(facts: dict[str, Any]) -> str:
+def _card(facts: dict[str, Any], search: SearchReport | None = None) -> str:
     """The model card. Class names are escaped, since cards are displayed as HTML."""
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     environment.filters["cell"] = lambda text: " ".join(str(text).replace("|", "/").split())
@@ -184,7 +189,7 @@ def _card(facts: dict[str, Any]) -> str:
     entry = facts["learning"]
     diagnosis = None if entry is None else diagnose(LearningReport.from_json(entry))
     return environment.from_string(template).render(
-        facts=facts, decision=decision, gaps=gaps, diagnosis=diagnosis
+        facts=facts, decision=decision, gaps=gaps, diagnosis=diagnosis, search=search
     )
 
 

@@ -1,0 +1,207 @@
+"""Candidates of the search for settings (`AutoRAxSS`): a short list, each with the reason why it is tried.
+
+    series -> Facts: number, lengths, automatic windows -> candidates that suit them, with the parameters of each
+
+A further candidate is one more line of `CANDIDATES`; search.py compares them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from raxss.data.series import Series
+from raxss.errors import ConfigError
+from raxss.estimator.inputs import known_rate
+from raxss.method.backbones.mixture import CLASSIFIERS, NETWORK, SERIES_FOR_A_NETWORK
+from raxss.method.windows import LONGEST_WHOLE, WindowConfig, plan_windows
+
+DEFAULT = "default"
+FEWEST_FOR_A_NETWORK = 100  # series, an eighth of which are its validation set
+SHORTEST_WINDOW = 64
+#: Larger changes of training windows than the automatic ones; none of them moves a label of its own accord.
+STRONG: Mapping[str, float] = {"gain": 0.3, "noise": 0.3, "stretch": 0.2, "mask": 0.4}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What decides which candidates suit the series: no samples, no labels."""
+
+    n_series: int
+    longest: int
+    median: int
+    window_length: int  # the automatic one
+
+    @classmethod
+    def of(cls, series: Sequence[Series]) -> Self:
+        """Facts about these series.
+
+        >>> Facts.of([Series(np.zeros(4000)), Series(np.zeros(6000))])
+        Facts(n_series=2, longest=6000, median=5000, window_length=1250)
+        """
+        lengths = [item.n_samples for item in series]
+        plan = plan_windows(WindowConfig(), lengths, rate=known_rate(series))
+        return cls(
+            n_series=len(lengths),
+            longest=max(lengths),
+            median=int(np.median(lengths)),
+            window_length=plan.window_length,
+        )
+
+    @property
+    def are_long(self) -> bool:
+        """Whether series are divided into several windows."""
+        return self.longest > LONGEST_WHOLE
+
+    @property
+    def suit_a_network(self) -> bool:
+        """Whether there are enough series for a network, but fewer than its being part of the default."""
+        return FEWEST_FOR_A_NETWORK <= self.n_series < SERIES_FOR_A_NETWORK
+
+
+Parameters = Mapping[str, Any]
+
+
+def always(_: Facts) -> bool:
+    """The candidate suits all series."""
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """Settings that a search tries.
+
+    Examples
+    --------
+    >>> Candidate(name="ridge", params={"backbone": "ridge"}, reason="PPV features alone").settings(None)
+    {'backbone': 'ridge'}
+    """
+
+    name: str  # lower-case letters, digits and hyphens
+    reason: str  # why it is tried, in one line
+    params: (
+        Parameters | Callable[[Facts], Parameters]
+    )  # of `RAxSSClassifier`, where they differ from its defaults
+    cost_hint: float = 1.0  # seconds of a fit beside the default's, training by gradients left out
+    needs: Callable[[Facts], bool] = always  # whether it suits the series
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", self.name):
+            raise ConfigError(
+                f"the candidate name {self.name!r} cannot be used; needed are lower-case letters, digits and "
+                "hyphens, as in 'short-windows'. Rename it."
+            )
+
+    def settings(self, facts: Facts | None) -> dict[str, Any]:
+        """The parameters for these series."""
+        return dict(self.params(facts) if callable(self.params) else self.params)  # type: ignore[arg-type]
+
+
+def _quick(facts: Facts) -> Parameters:
+    stride = {"stride": max(facts.window_length // 2, 1)} if facts.are_long else {}
+    return {"backbone": "extra-trees", "backbone_options": {"n_trees": 100}, **stride}
+
+
+def _with_network(**further: Any) -> Parameters:
+    return {"backbone_options": {"members": [*map(dict, CLASSIFIERS), dict(NETWORK)]}, **further}
+
+
+#: In the order in which they enter a search, which ``n_trials`` cuts; the others are compared with the first.
+CANDIDATES: tuple[Candidate, ...] = (
+    Candidate(name=DEFAULT, params={}, reason="the defaults, beside which the others are judged"),
+    Candidate(
+        name="trees",
+        params={"backbone": "extra-trees"},
+        cost_hint=0.2,
+        reason="statistics of windows alone: best where amplitudes and spectra tell the class",
+    ),
+    Candidate(
+        name="ridge",
+        params={"backbone": "ridge"},
+        cost_hint=0.35,
+        reason="PPV features alone, which is MiniROCKET for windows: best where shapes tell the class",
+    ),
+    Candidate(
+        name="ridge-normalised",
+        params={"backbone": "ridge", "backbone_options": {"normalise": True}},
+        cost_hint=0.35,
+        reason="the same without level and scale of a window",
+    ),
+    Candidate(
+        name="series-scaling",
+        params={"scaling": "series"},
+        reason="each series at mean 0 and deviation 1: best where gains differ between recordings",
+    ),
+    Candidate(
+        name="short-windows",
+        params=lambda facts: {"window_length": facts.window_length // 2},
+        needs=lambda facts: facts.are_long and facts.window_length // 2 >= SHORTEST_WINDOW,
+        cost_hint=1.5,
+        reason="windows of half the length: best for events that are short",
+    ),
+    Candidate(
+        name="long-windows",
+        params=lambda facts: {"window_length": 2 * facts.window_length},
+        needs=lambda facts: facts.are_long and 2 * facts.window_length <= facts.median,
+        cost_hint=0.8,
+        reason="windows of twice the length: best for slow rhythms",
+    ),
+    Candidate(
+        name="network",
+        params=_with_network(),
+        needs=lambda facts: facts.suit_a_network,
+        reason="the default with a network, which it has from 400 series on",
+    ),
+    Candidate(
+        name="no-network",
+        params={"backbone_options": {"members": list(map(dict, CLASSIFIERS))}},
+        needs=lambda facts: facts.n_series >= SERIES_FOR_A_NETWORK,
+        reason="the default without its network, validated on all series",
+    ),
+    Candidate(
+        name="strong-augmentation",
+        params=_with_network(augmentation=dict(STRONG)),
+        needs=lambda facts: facts.n_series >= FEWEST_FOR_A_NETWORK,
+        reason="a network that sees windows changed more strongly: best where recordings differ more than classes",
+    ),
+    Candidate(
+        name="ensemble",
+        params={"backbone": "ensemble", "backbone_options": {"members": 3}},
+        needs=lambda facts: facts.n_series >= FEWEST_FOR_A_NETWORK,
+        cost_hint=0.3,
+        reason="three networks with all views, whose posteriors are averaged",
+    ),
+    Candidate(
+        name="quick",
+        params=_quick,
+        cost_hint=0.15,
+        reason="few trees, and few windows of long series: what is fitted where nothing else has time",
+    ),
+)
+
+
+def candidates_for(
+    facts: Facts, candidates: Sequence[Candidate] | None = None, *, most: int | None = None
+) -> list[Candidate]:
+    """The candidates that suit the series, in their order, the first ``most``.
+
+    Examples
+    --------
+    >>> facts = Facts(n_series=40, longest=9000, median=9000, window_length=2250)
+    >>> [candidate.name for candidate in candidates_for(facts, most=6)]
+    ['default', 'trees', 'ridge', 'ridge-normalised', 'series-scaling', 'short-windows']
+    """
+    every: tuple[Any, ...] = CANDIDATES if candidates is None else tuple(candidates)
+    names = [getattr(item, "name", item) for item in every]
+    if not every or not all(isinstance(item, Candidate) for item in every) or len(set(names)) < len(names):
+        raise ConfigError(
+            f"candidates are {names!r}; needed are "
+            "raxss.estimator.candidates.Candidate objects, at least one, each with a name of its own. Give such a "
+            "list, or None."
+        )
+    first, *others = every
+    return [first, *(item for item in others if item.needs(facts))][:most]
