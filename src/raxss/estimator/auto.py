@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -37,7 +38,7 @@ from raxss.estimator.at_once import MOST_SERIES, is_by_gradients
 from raxss.estimator.candidates import DEFAULT, Candidate, Facts, candidates_for
 from raxss.estimator.classifier import RAxSSClassifier
 from raxss.estimator.config import Config
-from raxss.estimator.fit import drawn_seed
+from raxss.estimator.fit import augmentation_for, drawn_seed
 from raxss.estimator.persistence import save_model
 from raxss.estimator.search import (
     Budget,
@@ -57,6 +58,7 @@ from raxss.method.backbones.mixture import members_for
 from raxss.method.backbones.protocol import BackboneConfig
 from raxss.method.class_weights import class_weights
 from raxss.method.window_scorer import pick_device
+from raxss.method.windows import plan_windows
 from raxss.uncertainty.calibration import CalibrationConfig, Decision, Level, Method
 from raxss.uncertainty.decision import ARGMAX
 from raxss.uncertainty.summary import ScoredSeries
@@ -441,8 +443,9 @@ class _Evaluation:
     def _settings(self, trial: Trial, fold: int) -> dict[str, Any]:
         """Parameters of a fit.
 
-        Without a fold, a mixture has the members that it would have on all series. What the probabilities do not
-        depend on is left out: tuning of a threshold, and the validation of what is not trained by gradients.
+        Without a fold, what is chosen from the data is what it would be on all series: windows, augmentation and
+        the members of a mixture. What the probabilities do not depend on is left out: tuning of a threshold, and
+        the validation of what is not trained by gradients.
         """
         if fold < 0:
             return trial.params
@@ -453,6 +456,11 @@ class _Evaluation:
                 options["members"] = members_for(len(self.series))
             settings["backbone_options"] = options
         config = self.auto._estimator(settings).config
+        lengths = [item.n_samples for item in self.series]
+        plan = plan_windows(config.windows, lengths, rate=inputs.known_rate(self.series))
+        augmentation = augmentation_for(config, plan.window_length, n_series=len(lengths), trains=True)
+        settings |= {"window_length": plan.window_length, "stride": plan.stride}
+        settings["augmentation"] = asdict(augmentation)
         if self.auto.calibration == "none" and not is_by_gradients(config, len(self.series)):
             settings["validation_fraction"] = 0.0
         return settings

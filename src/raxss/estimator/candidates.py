@@ -17,14 +17,13 @@ import numpy as np
 from raxss.data.series import Series
 from raxss.errors import ConfigError
 from raxss.estimator.inputs import known_rate
-from raxss.method.backbones.mixture import CLASSIFIERS, NETWORK, SERIES_FOR_A_NETWORK
-from raxss.method.windows import LONGEST_WHOLE, WindowConfig, plan_windows
+from raxss.method.augmentation import LIGHT, STRONG
+from raxss.method.backbones.mixture import CLASSIFIERS, NETWORK
+from raxss.method.windows import LONGEST_WHOLE, MANY_SERIES, WindowConfig, plan_windows
 
 DEFAULT = "default"
 FEWEST_FOR_A_NETWORK = 100  # series, an eighth of which are its validation set
 SHORTEST_WINDOW = 64
-#: Larger changes of training windows than the automatic ones; none of them moves a label of its own accord.
-STRONG: Mapping[str, float] = {"gain": 0.3, "noise": 0.3, "stretch": 0.2, "mask": 0.4}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +59,7 @@ class Facts:
     @property
     def suit_a_network(self) -> bool:
         """Whether there are enough series for a network, but fewer than its being part of the default."""
-        return FEWEST_FOR_A_NETWORK <= self.n_series < SERIES_FOR_A_NETWORK
+        return FEWEST_FOR_A_NETWORK <= self.n_series < MANY_SERIES
 
 
 Parameters = Mapping[str, Any]
@@ -159,14 +158,20 @@ CANDIDATES: tuple[Candidate, ...] = (
     Candidate(
         name="no-network",
         params={"backbone_options": {"members": list(map(dict, CLASSIFIERS))}},
-        needs=lambda facts: facts.n_series >= SERIES_FOR_A_NETWORK,
+        needs=lambda facts: facts.n_series >= MANY_SERIES,
         reason="the default without its network, validated on all series",
     ),
     Candidate(
         name="strong-augmentation",
         params=_with_network(augmentation=dict(STRONG)),
-        needs=lambda facts: facts.n_series >= FEWEST_FOR_A_NETWORK,
+        needs=lambda facts: facts.suit_a_network,
         reason="a network that sees windows changed more strongly: best where recordings differ more than classes",
+    ),
+    Candidate(
+        name="light-augmentation",
+        params={"augmentation": dict(LIGHT)},
+        needs=lambda facts: facts.n_series >= MANY_SERIES,
+        reason="the default with smaller changes of windows, and no flips: best where polarity tells the class",
     ),
     Candidate(
         name="ensemble",
