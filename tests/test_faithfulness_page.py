@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from raxss import RAxSSClassifier, SeriesCollection
@@ -18,6 +19,8 @@ from raxss.cli import app
 from raxss.data.datasets import load_synthetic
 from raxss.errors import ConfigError
 from raxss.explain.faithfulness import Plan, measures_of, run_probes, statements, summarised, verdict
+from raxss.explain.faithfulness.model_adapter import scrambled
+from raxss.explain.faithfulness.running import layers_of
 
 QUICK = Plan(n_series=6, n_steps=2, n_random=1)
 
@@ -153,10 +156,47 @@ def test_probes_of_gradients_and_layers_do_not_apply_to_window_classifiers(at_on
     ):
         assert heading in page
     assert "nan" not in page
+    assert "| fitted model |" in page
+    assert "fitted network" not in page
     one = at_once.faithfulness(fitted[1][9])
     assert one.network.empty
     assert set(one.gains().index) == {"contribution", "weight", "posterior", "occlusion"}
     assert "Parameter randomisation does not apply" in repr(one)
+
+
+def test_layers_of_the_network_in_a_mixture_are_randomised_and_the_other_members_stay(fitted, tmp_path):
+    members = [{"backbone": "ridge"}, {"backbone": "convnet", "width": 8}]
+    settings = {"window_length": 128, "stride": 64, "random_state": 0, "device": "cpu", "max_epochs": 2}
+    model = RAxSSClassifier(backbone_options={"members": members}, **settings).fit(fitted[1][:8])
+    adapter = model.model_adapter()
+    layers = [name for step in layers_of(adapter) for name in step]
+    assert layers
+    assert all(name.startswith("members.1.") for name in layers)
+    before, after = adapter.network, scrambled(adapter.network, layers, seed=0)
+    windows = torch.randn(5, 1, 128, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        (ridge, net), (same_ridge, other_net) = (
+            [item.eval()._member(k, windows)[0] for k in (0, 1)] for item in (before, after)
+        )
+    assert torch.equal(ridge, same_ridge)
+    assert not torch.equal(net, other_net)
+    assert torch.equal(before.weights, after.weights)
+    about = {"model": "m"}
+    parts = run_probes(adapter, fitted[1][8:], tmp_path, plan=QUICK, about=about, quiet=True)
+    assert len(parts.of_all["network"]) == len(layers_of(adapter))
+    assert {row["network"] for row in parts.of_all["features"]} == {"fitted", "scrambled"}
+    page = write_faithfulness({"m": parts}, out=tmp_path, title="toy")[-1].read_text()
+    told = f"Parameter randomisation is of the member ConvNet, of weight {float(before.weights[1]):.2f};"
+    for text in (page, (tmp_path / "page.html").read_text()):
+        assert told in text
+        assert "does not apply: its evidence goes when the network is destroyed" in text
+        assert "the window classifiers have no gradients" in text
+        assert "Evidence depends on what the network has learned" not in text
+    assert "fitted model" in page
+    assert "a network destroyed from the top down" in page
+    one = model.faithfulness(fitted[1][9])
+    assert len(one.network) == len(layers_of(adapter))
+    assert told in repr(one)
 
 
 def test_copies_of_series_shorter_than_a_window_are_scored_as_predicted(at_once, fitted):

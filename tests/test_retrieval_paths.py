@@ -27,9 +27,10 @@ from raxss.method.retrieval.diagonal import (
 from raxss.method.retrieval.on_torch import nearest_of_each
 from raxss.method.retrieval.search import Search, search_features, search_signal
 from raxss.method.retrieval.shared_samples import join_gaps
+from raxss.method.retrieval.shared_walk import walk_gaps
 
 TOLERANCE = 1e-6
-PATHS = ("diagonal", "blocked", "torch")
+PATHS = ("diagonal", "blocked", "torch", "walk")
 
 
 def search_of(samples: np.ndarray, **settings: Any) -> Search:
@@ -185,7 +186,10 @@ def run_path(path: str, search: Search) -> tuple[np.ndarray, np.ndarray]:
     whole = search.without_gaps
     if path == "diagonal":
         return join_gaps(search, nearest_by_diagonals(whole, tile=7, n_threads=2))
-    return join_gaps(search, nearest_by_blocks(whole, block_values=64))
+    found = nearest_by_blocks(whole, block_values=64)
+    if path == "walk" and search.with_gaps.any() and search.spread_gap == 1:
+        return walk_gaps(search, found, side=5, n_threads=2)
+    return join_gaps(search, found)
 
 
 # -- Every path against the oracle ---------------------------------------------------------------------------

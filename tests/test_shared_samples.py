@@ -10,7 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 import naive
 from raxss.method.retrieval import retrieve, retrieve_many, shared_samples
 from raxss.method.retrieval.front import plan_search
-from raxss.method.retrieval.shared_samples import shared_similarity
+from raxss.method.retrieval.shared_samples import join_gaps, shared_similarity
+from raxss.method.retrieval.shared_walk import suits_walk, walk_gaps
 
 SETTINGS = {
     "plain": {"window_length": 64, "stride": 5},
@@ -56,6 +57,41 @@ def test_small_blocks_on_a_torch_device_and_the_cpu_give_the_same(monkeypatch, b
     assert_array_equal(found.flags, expected.flags)
     assert_allclose(found.similarity, expected.similarity, rtol=0, atol=1e-9)
     assert (found.neighbors == expected.neighbors).mean() > 0.999
+
+
+def loud(samples):
+    """A burst a million times as loud as what is around it, and a quiet stretch with a gap."""
+    samples[:, 500:503] *= 1e6
+    samples[:, 900:1000] *= 1e-3
+    samples[:, 960:980] = np.nan
+    return samples
+
+
+@pytest.mark.parametrize("measure", ["pearson", "cosine"])
+@pytest.mark.parametrize(
+    "change",
+    [lambda samples: samples, lambda samples: samples + 1e6, loud],
+    ids=["as it is", "offset", "loud"],
+)
+def test_a_walk_along_diagonals_finds_what_matrix_products_find(change, measure):
+    samples = change(with_gaps(np.random.default_rng(13), n_variates=2))
+    settings = {"window_length": 64, "stride": 3, "exclusion": 20, "n_neighbors": 7, "measure": measure}
+    search = plan_search(samples, **settings).search
+    assert suits_walk(search)
+    expected = join_gaps(search, search.empty_lists())
+    for n_threads in (1, 3):
+        similarity, neighbors = walk_gaps(search, search.empty_lists(), side=100, n_threads=n_threads)
+        assert_allclose(similarity, expected[0], rtol=0, atol=1e-9)
+        assert (neighbors == expected[1]).mean() > 0.999
+
+
+def test_the_walk_is_taken_where_windows_overlap_much_and_nothing_is_spread():
+    samples = with_gaps(np.random.default_rng(14))
+    suited = {"window_length": 64, "stride": 8, "n_neighbors": 3}
+    assert suits_walk(plan_search(samples, **suited).search)
+    assert not suits_walk(plan_search(np.nan_to_num(samples), **suited).search)
+    for other in ({"stride": 9}, {"spread": 20}):
+        assert not suits_walk(plan_search(samples, **suited | other).search)
 
 
 def test_a_shifted_copy_with_other_gaps_is_found_again():

@@ -82,11 +82,15 @@ def write_faithfulness(
     everyone = {**found, **controls}
     tables = tables_of(rows_of(everyone))
     judged = {
-        name: statements(part(tables["summary"], model=name), n_classes=len(parts.about["classes"]))
+        name: [
+            item
+            for item in statements(part(tables["summary"], model=name), n_classes=len(parts.about["classes"]))
+            if item.probe not in parts.about.get("in_part", {})
+        ]
         for name, parts in everyone.items()
     }
     verdicts = {
-        name: verdict(some, has_layers="network" not in _not_applicable(everyone[name]))
+        name: verdict(some, has_layers="network" not in _not_of_the_whole(everyone[name]))
         for name, some in judged.items()
     }
     rows = [{"model": name, **asdict(item)} for name, some in judged.items() for item in some]
@@ -306,25 +310,24 @@ def _model(
         "check": _number(_by_measure(summary).get(("check", "windows dropped from the sum", "gain"))),
         **{key: _crossed(summary, probe, measures) for key, (probe, measures) in CROSSED.items()},
         "layers": [f"Step {k}: {item}" for k, item in enumerate(parts.about.get("layers", ()), start=1)],
-        "held": _held(tables["features"]),
+        "held": _held(tables["features"], "model" if _not_of_the_whole(parts) else "network"),
         "plots": {key: Markdown(place) for key, place in places.items()},
     }
 
 
-def _not_applicable(parts: Parts) -> dict[str, str]:
-    """Probe -> why the model cannot be asked; results from before window classifiers have none."""
-    found: dict[str, str] = parts.about.get("not_applicable", {})
-    return found
+def _not_of_the_whole(parts: Parts) -> dict[str, str]:
+    """Probe -> why the model cannot be asked, or which part of it was; older results have neither."""
+    return {**parts.about.get("not_applicable", {}), **parts.about.get("in_part", {})}
 
 
 def _missing(parts: Parts) -> list[str]:
-    """Sentences about orders that do not exist, and about probes that do not apply."""
+    """Sentences about orders that do not exist, and about probes that do not apply to the whole model."""
     orders = [f"There is no order by {order}: {why}." for order, why in missing_orders(parts).items()]
-    return orders + [f"{why}." for why in _not_applicable(parts).values()]
+    return orders + [f"{why}." for why in _not_of_the_whole(parts).values()]
 
 
-def _held(features: Frame) -> Markdown | None:
-    """R² of each property from the features that are compared, and from those of the scrambled network."""
+def _held(features: Frame, kind: str) -> Markdown | None:
+    """R² of each property from the features that are compared, and from those with the network scrambled."""
     own = part(features, layer="features")
     if own.empty:
         return None
@@ -332,7 +335,8 @@ def _held(features: Frame) -> Markdown | None:
     found = wide(own, ["property"], columns="network", values=["r2"])
     found = found.reindex(columns=["property", *(f"{name}r2" for name in shown)])
     rows = [[name, *(f"{r2:.2f}".replace("-", "−") for r2 in values)] for name, *values in found.to_numpy()]
-    return table(["what", *(f"{name} network" for name in shown)], rows)
+    headers = {"fitted": f"fitted {kind}", "scrambled": "scrambled network"}
+    return table(["what", *(headers[name] for name in shown)], rows)
 
 
 # Plots --------------------------------------------------------------------------------------------------------
@@ -401,7 +405,7 @@ def plot_cascade(network: Frame) -> Axes:
 
 
 def plot_held(features: Frame) -> Axes:
-    """R² of each property from each layer of the fitted network."""
+    """R² of each property from each layer of the fitted model."""
     own = part(features, network="fitted")
     held = own.pivot_table(index="layer", columns="property", values="r2", sort=False, aggfunc="first")
     n_layers, n_properties = held.shape

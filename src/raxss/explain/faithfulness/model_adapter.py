@@ -101,8 +101,13 @@ class ModelAdapter(ABC):
 
     @property
     def is_fitted_at_once(self) -> bool:
-        """Whether window classifiers score windows: probes of gradients and layers do not apply to them."""
+        """Whether window classifiers score windows, alone or beside a network: they have no gradients."""
         return is_fitted_at_once(self.network)
+
+    @property
+    def has_layers(self) -> bool:
+        """Whether there are layers to randomise: of a network, also where it is a member of a mixture."""
+        return not self.is_fitted_at_once or any(True for _ in self.network.parameters())
 
     @property
     def identity(self) -> dict[str, Any]:

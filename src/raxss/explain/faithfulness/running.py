@@ -48,6 +48,7 @@ from raxss.explain.faithfulness.randomisation import (
     randomised_retrieval,
 )
 from raxss.explain.faithfulness.stability import changed_a_little
+from raxss.method.backbones.mixture import Mixture
 
 REVISION = 2  # raised where the same settings came to mean other numbers
 DELETION, COUNTERFACTUAL, STABILITY, LOCALISATION = OF_A_SERIES = (
@@ -167,6 +168,7 @@ def run_probes(
         "event_class": None if event_class is None else str(event_class),
         "layers": [", ".join(layer) for layer in layers_of(adapter)],
         "not_applicable": not_applicable(adapter),
+        "in_part": in_part(adapter),
         "plan": asdict(plan),
         **(about or {}),
     }
@@ -263,14 +265,13 @@ class _Probing:
         if probe == RETRIEVAL:
             rows = randomised_retrieval(self.adapter, self.series, seed=self.plan.seed)
             return list(rows) if self.adapter.retrieves else None
-        if probe == NETWORK and self.adapter.is_fitted_at_once:
-            return None
         if probe == NETWORK:
-            return list(randomised_network(self.adapter, self.every_attribution(), seed=self.plan.seed))
-        # linear probes of the fitted network and, where it has layers, of the scrambled one
+            steps = randomised_network(self.adapter, self.every_attribution(), seed=self.plan.seed)
+            return list(steps) if self.adapter.has_layers else None
+        # linear probes of the fitted model and, where it has layers, of the scrambled one
         groups = [item.group if item.group is not None else item.name for item in self.series]
         networks = [("fitted", self.adapter)]
-        if not self.adapter.is_fitted_at_once:
+        if self.adapter.has_layers:
             everything = [name for some in layers_of(self.adapter) for name in some]
             other = scrambled(self.adapter.network, everything, seed=self.plan.seed)
             networks.append(("scrambled", self.adapter.with_network(other)))
@@ -302,6 +303,7 @@ class SeriesFaithfulness:
         pd.DataFrame
     )  # what randomised neighbours do to it; empty where weights do not come from neighbours
     not_applicable: dict[str, str] = field(default_factory=dict)  # probe -> sentence that says why
+    in_part: dict[str, str] = field(default_factory=dict)  # probe -> sentence about the part that it is of
 
     def gains(self) -> pd.DataFrame:
         """A row for each order that exists, a column for each baseline: area gained over random orders."""
@@ -331,6 +333,7 @@ class SeriesFaithfulness:
         if len(self.network):
             left = float(self.network["rank_correlation"].iloc[-1])
             lines.append(f"  rank correlation of evidence when the network is destroyed: {left:.2f}")
+        lines += [f"  {sentence}" for sentence in self.in_part.values()]
         for row in self.stability.to_dict("records"):
             lines.append(f"  the same after {row['change']}: {row['rank_correlation']:.2f}")
         lines += [f"  no order by {name}: {why}" for name, why in self.deletion.missing.items()]
@@ -339,13 +342,25 @@ class SeriesFaithfulness:
 
 
 def layers_of(adapter: ModelAdapter) -> list[list[str]]:
-    """Layers that are scrambled, the last first; none of window classifiers."""
-    return [] if adapter.is_fitted_at_once else layers_from_the_top(adapter.network)
+    """Layers that are scrambled, the last first: of a mixture those of its network, of window classifiers none."""
+    return layers_from_the_top(adapter.network) if adapter.has_layers else []
 
 
 def not_applicable(adapter: ModelAdapter) -> dict[str, str]:
     """Probes that the model cannot be asked, each with a sentence that says why."""
-    return {NETWORK: f"Parameter randomisation {NO_LAYERS}"} if adapter.is_fitted_at_once else {}
+    return {} if adapter.has_layers else {NETWORK: f"Parameter randomisation {NO_LAYERS}"}
+
+
+def in_part(adapter: ModelAdapter) -> dict[str, str]:
+    """Probes of one part of the model, on which no verdict about the whole rests, each with a sentence."""
+    mixture = adapter.network
+    if not isinstance(mixture, Mixture) or mixture.network is None:
+        return {}
+    weight = float(mixture.weights[[*mixture.members].index(mixture.network)])
+    return {
+        NETWORK: f"Parameter randomisation is of the member {type(mixture.network).__name__}, of weight "
+        f"{weight:.2f}; the window classifiers stay as they are, and the verdict does not rest on it"
+    }
 
 
 def faithfulness_of(
@@ -356,7 +371,7 @@ def faithfulness_of(
     retrieval = next(randomised_retrieval(adapter, [series], seed=seed)) if adapter.retrieves else []
     effects: dict[str, Any] = {}  # of single stretches, which two probes use
     network = []
-    if not adapter.is_fitted_at_once:
+    if adapter.has_layers:
         network = [rows[0] for rows in randomised_network(adapter, [attribution], seed=seed)]
     return SeriesFaithfulness(
         name=series.name,
@@ -372,4 +387,5 @@ def faithfulness_of(
         network=pd.DataFrame(network),
         retrieval=pd.DataFrame(retrieval),
         not_applicable=not_applicable(adapter),
+        in_part=in_part(adapter),
     )

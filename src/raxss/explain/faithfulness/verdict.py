@@ -231,7 +231,8 @@ def verdict(found: list[Statement], *, has_layers: bool = True) -> tuple[str, st
     Judged by three things: the model decides better than chance, contributions point at stretches that move the
     score (for either baseline, and for neither the opposite), evidence goes when the network does. All hold:
     faithful. One of them fails: unfaithful. None of them has an answer: undecided. Else: partly. Window classifiers
-    have no layers to destroy (``has_layers=False``): they are judged by the other two, and the reason says so.
+    have no layers to destroy, and of a mixture only one member has (``has_layers=False``): they are judged by the
+    other two, and the reason says so.
 
     >>> verdict([])
     ('undecided', 'nothing was asked that could be answered')

@@ -37,6 +37,7 @@ from raxss.method.retrieval.kernels import (
 from raxss.method.retrieval.search import Lists as NeighborLists
 from raxss.method.retrieval.search import Search, sliding_means
 from raxss.method.retrieval.shared_samples import join_gaps
+from raxss.method.retrieval.shared_walk import suits_walk, walk_gaps
 from raxss.method.retrieval.vectors import COLUMNS, ROWS, SUMS
 
 # Windows a side: larger tiles have cheaper edges, but there are fewer to share.
@@ -71,7 +72,8 @@ def nearest_on_cpu(search: Search, *, on_progress: Callable[[float], None] | Non
     """Exact lists by the faster path; windows with gaps are compared over the samples that both have."""
     whole = search.without_gaps
     nearest = nearest_by_diagonals if suits_diagonals(whole) else nearest_by_blocks
-    return join_gaps(search, nearest(whole, on_progress=on_progress))
+    found = nearest(whole, on_progress=on_progress)
+    return walk_gaps(search, found) if suits_walk(search) else join_gaps(search, found)
 
 
 def nearest_by_diagonals(

@@ -5,7 +5,8 @@
 
 With M_k the mask of window k, S = M_k M_j the shared samples and n their number, sums over S are products of
 matrices: x_k . x_j, x_k . M_j, M_k . x_j, x_k² . M_j, M_k . x_j² and M_k . M_j. Whole windows are searched by the
-fast paths (diagonal.py, blocked.py, on_torch.py); here the pairs with gaps are added to their lists.
+fast paths (diagonal.py, blocked.py, on_torch.py); here the pairs with gaps are added to their lists. On a CPU,
+windows that overlap much take shared_walk.py instead.
 """
 
 from __future__ import annotations
