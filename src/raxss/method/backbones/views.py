@@ -69,8 +69,11 @@ class StatisticsView(WindowView):
 class PPVView(WindowView):
     """PPV features of a window and of its differences.
 
-    Missing samples and padding count as 0, the mean of the scaled signal. With more than two variates, kernels see
-    eight sums of some of them for each dilation, drawn once.
+    Missing samples and padding count as 0, the mean of the scaled signal: skipping the places that see them, as
+    `multiview` does, lowered the accuracy of ridge regression from .871 to .843 for padding, and for gaps of 10 and
+    30 % in half of the series from .842 to .815 and from .785 to .752 (means of five sets of series of unequal
+    length, one window each, in five folds of the training parts). With more than two variates, kernels see eight
+    sums of some of them for each dilation, drawn once.
 
     >>> view = PPVView(1, 64)
     >>> view.look_at(torch.randn(8, 1, 64))
