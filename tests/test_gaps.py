@@ -85,7 +85,7 @@ def test_gaps_that_differ_by_class_are_not_learned(backbone, caplog):
 @pytest.mark.filterwarnings("ignore::raxss.errors.NotLearnedWarning")
 @pytest.mark.parametrize(
     ("settings", "described"),
-    [(SETTINGS, "Mixture"), (NETWORK, "FineConvNet with the share of missing samples")],
+    [(SETTINGS, "mixture of"), (NETWORK, "FineConvNet with the share of missing samples")],
     ids=["mixture", "network"],
 )
 def test_a_model_that_has_learned_the_gaps_says_so_everywhere(tmp_path, caplog, settings, described):
@@ -171,6 +171,18 @@ def test_planted_gaps_are_those_of_one_window_of_every_other_class(rng):
         np.testing.assert_array_equal(planted.values, batch.values * planted.present)
         assert planted.windows.shape[1] == 1 + with_mask
         assert (batch.present.mean() > planted.present.mean()).item()
+
+
+def test_padding_of_other_windows_is_not_planted():
+    one, other = np.arange(1.0, 11), np.arange(1.0, 6)  # the second is padded to twice its length
+    one[8], other[2] = np.nan, np.nan
+    series = [Series(one, gaps_marked=True), Series(other, gaps_marked=True)]
+    pool = WindowPool.of_equals(
+        series, np.array([0, 1]), window_length=10, stride=10, device=CPU, marks_padding=True
+    )
+    planted = pool.plant_gaps(pool.take(torch.arange(2))).present[:, 0]
+    assert planted[0].tolist() == [1, 1, 0, 1, 1, 1, 1, 1, 0, 1]
+    assert planted[1].tolist() == [1, 1, 0, 1, 1, 0, 0, 0, 0, 0]  # its own padding stays
 
 
 def test_a_class_without_windows_plants_nothing():

@@ -206,7 +206,8 @@ class WindowPool:
         """A batch whose windows also miss what one random window of every other class misses.
 
         A window of class c then has the gaps of one window of each class, whatever c is: masks are drawn from the
-        same distribution in every class, so there is nothing about the class to be learned from them.
+        same distribution in every class, so there is nothing about the class to be learned from them. Padding is no
+        gap: that of other windows is not planted.
         """
         if batch.present is None:
             return batch
@@ -216,14 +217,24 @@ class WindowPool:
         for step in range(1, len(counts)):
             other = (own + step) % len(counts)
             drawn = (torch.rand(len(own), device=place) * counts[other]).long()
-            mask = self._cut(
-                self.strip[self.n_variates :], by_class[(firsts[other] + drawn).clamp_max(len(self) - 1)]
-            )
+            mask = self._without_padding(by_class[(firsts[other] + drawn).clamp_max(len(self) - 1)])
             present = torch.where(self._on_device(counts[other] > 0)[:, None, None], present * mask, present)
         windows = batch.values * present
         if batch.with_mask:
             windows = torch.cat([windows, present], dim=1)
         return batch._replace(windows=windows, present=present)
+
+    def _without_padding(self, indices: Tensor) -> Tensor:
+        """Masks as of `present`, in which padding is 1."""
+        length = self._on_device(self._lengths[self.series[indices]])
+        padded = (
+            torch.arange(self.window_length, device=length.device) >= length[:, None]
+        )  # of a single window
+        return self._cut(self.strip[self.n_variates :], indices).masked_fill(padded[:, None], 1.0)
+
+    @functools.cached_property
+    def _lengths(self) -> Tensor:
+        return torch.from_numpy(self.n_samples).to(self.series.device)
 
     @functools.cached_property
     def _by_class(self) -> tuple[Tensor, Tensor, Tensor]:
