@@ -45,7 +45,7 @@ _SURE = 1e-5  # of the squares in a stretch: of less, a recurrence has lost too 
 _SHARED, _PRODUCT, _OWN, _OTHER, _TOTALS = range(5)  # places of the sums; the other window's totals are last
 
 
-class Windows(NamedTuple):
+class WindowsWithGaps(NamedTuple):
     """What the loops need of a search."""
 
     samples: Floats  # (n_variates, n_samples) 0 where missing
@@ -80,7 +80,7 @@ def suits_walk(search: Search) -> bool:
 def walk_gaps(search: Search, found: Lists, *, side: int = _SIDE, n_threads: int | None = None) -> Lists:
     """Lists of all windows, from those of ``search.without_gaps``; the same for any number of threads."""
     gaps = np.flatnonzero(search.with_gaps)
-    windows = Windows(
+    windows = WindowsWithGaps(
         samples=search.samples,
         present=search.present,
         length=search.window_length,
@@ -130,7 +130,7 @@ def _norms(search: Search) -> Floats:
 
 
 @compiled
-def lay_out(windows: Windows, first: int, end: int) -> tuple[Stretch, float]:
+def lay_out(windows: WindowsWithGaps, first: int, end: int) -> tuple[Stretch, float]:
     """Samples under the windows from ``first`` to ``end``, relative to their mean, and the sum of their squares."""
     n_variates, stride = len(windows.samples), windows.stride
     begin = first * stride
@@ -156,7 +156,7 @@ def lay_out(windows: Windows, first: int, end: int) -> tuple[Stretch, float]:
 
 @compiled
 def walk_tile(
-    windows: Windows,
+    windows: WindowsWithGaps,
     top: int,
     bottom: int,
     left: int,
@@ -286,7 +286,7 @@ def similarities(sums: Floats, centred: bool, similarity: Floats, varied: Floats
 
 
 @compiled
-def compare(windows: Windows, row: int, column: int) -> tuple[float, float, float]:
+def compare(windows: WindowsWithGaps, row: int, column: int) -> tuple[float, float, float]:
     """Similarity of one pair, and squares of both relative to their means over shared samples."""
     length, first, second = windows.length, row * windows.stride, column * windows.stride
     both = windows.present[first : first + length] & windows.present[second : second + length]
