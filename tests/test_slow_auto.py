@@ -12,6 +12,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from raxss import AutoRAxSS, RAxSSClassifier
 from raxss.estimator.candidates import CANDIDATES, FEWEST_FOR_A_NETWORK, Facts, candidates_for
+from raxss.method.windows import MANY_SERIES
 from toys import planted
 
 pytestmark = pytest.mark.slow
@@ -93,9 +94,9 @@ def test_a_budget_is_kept(budget, n_series, length):
 
 
 def test_every_candidate_of_the_list_can_be_fitted_and_saved(tmp_path):
-    """On series that are long, and on as many as a network needs."""
+    """On series that are long, on as many as a network needs, and on as many as give the default one."""
     seen = set()
-    for n_series, length in ((12, 2000), (FEWEST_FOR_A_NETWORK, 40)):
+    for n_series, length in ((12, 2000), (FEWEST_FOR_A_NETWORK, 40), (MANY_SERIES, 40)):
         series, targets = planted("frequency", n_series, length=length, seed=2)
         facts = Facts.of(series)
         for candidate in candidates_for(facts):
@@ -107,4 +108,4 @@ def test_every_candidate_of_the_list_can_be_fitted_and_saved(tmp_path):
             folder = model.save_pretrained(tmp_path / candidate.name)
             again = RAxSSClassifier.from_pretrained(folder)
             np.testing.assert_array_equal(again.predict_proba(series[:3]), model.predict_proba(series[:3]))
-    assert seen == {candidate.name for candidate in CANDIDATES} - {"no-network"}  # which needs 400 series
+    assert seen == {candidate.name for candidate in CANDIDATES}
