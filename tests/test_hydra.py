@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose
 import naive_classifiers
 from network_claims import seeded_on_one_thread
 from raxss.method.backbones import hydra as module
+from raxss.method.backbones import ppv
 from raxss.method.backbones.hydra import contests, doubled_dilations, drawn_kernels, plain_contests
 
 PATHS = {"as called": contests, "plain": plain_contests}
@@ -87,7 +88,7 @@ def test_threads_and_tasks_do_not_change_a_bit(rng, length, monkeypatch):
         for n_threads in (1, 3):
             torch.set_num_threads(n_threads)
             for samples in (1, 5 * length, 10**9):
-                monkeypatch.setattr(module, "SAMPLES_OF_A_TASK", samples)
+                monkeypatch.setattr(ppv, "SAMPLES_OF_A_TASK", samples)
                 found.append(contests(*given))
     finally:
         torch.set_num_threads(threads)

@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 import naive_classifiers
 from network_claims import seeded_on_one_thread
 from raxss.method.backbones import multirocket as module
+from raxss.method.backbones import ppv
 from raxss.method.backbones.multirocket import plain_pooled, pooled
 from raxss.method.backbones.ppv import shares
 from test_ppv import case, groups_of
@@ -68,7 +69,7 @@ def test_threads_and_tasks_do_not_change_a_bit(rng, length, monkeypatch):
         for n_threads in (1, 3):
             torch.set_num_threads(n_threads)
             for samples in (1, 5 * length, 10**9):
-                monkeypatch.setattr(module, "SAMPLES_OF_A_TASK", samples)
+                monkeypatch.setattr(ppv, "SAMPLES_OF_A_TASK", samples)
                 found.append(pooled(*given))
     finally:
         torch.set_num_threads(threads)

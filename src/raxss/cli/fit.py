@@ -88,8 +88,8 @@ def fit(
             "--signal": signal,
             "--window-length": window_length,
             "--stride": stride,
+            "--max-epochs": max_epochs,
         }
-        chosen["--max-epochs"] = max_epochs
         for option, value in chosen.items():
             refuse_if(
                 value is not None, f"{option} does not go with --preset auto, which chooses settings itself."

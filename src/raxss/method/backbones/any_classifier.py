@@ -64,7 +64,7 @@ class SklearnClassifier(WindowClassifier):
             n_variates, window_length, n_outputs, view=view, normalise=normalise, share_missing=share_missing
         )
         self.estimator = _checked(estimator)
-        self.describe_as = self.describe_as.replace(type(self).__name__, type(estimator).__name__, 1)
+        self.describe_as = f"{type(estimator).__name__} on {self.described_view}"
         self.cannot_be_saved = (
             f"a model with the classifier {type(estimator).__name__} of scikit-learn cannot be saved: it would "
             "need a pickle, and a model folder holds arrays alone. Choose a backbone that is kept as arrays, such "

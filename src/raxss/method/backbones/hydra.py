@@ -14,7 +14,6 @@ Next: views.py makes features of windows of the counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -22,8 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from raxss._core.threads import compiled, compiled_sum, run_on_threads
-from raxss.method.backbones.ppv import N_TAPS, SAMPLES_OF_A_TASK
+from raxss._core.threads import compiled, compiled_sum
+from raxss.method.backbones.ppv import N_TAPS, on_threads
 
 Floats = NDArray[np.float32]
 
@@ -85,7 +84,8 @@ def contests(x: Tensor, rows: Tensor, dilations: Tensor, kernels: Tensor) -> Ten
     with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
         x, kernels = x.detach().float().contiguous(), kernels.float().contiguous()
         if x.device.type == "cpu":
-            return _on_threads(x, rows, dilations, kernels)
+            shape = (len(kernels), 2, N_RIVALS)
+            return on_threads(_contests_of_windows, x, rows, dilations, kernels, shape=shape)
         return plain_contests(x, rows, dilations, kernels)
 
 
@@ -118,22 +118,6 @@ def _from_centre(lines: Tensor, dilation: int) -> Tensor:
     padded = functional.pad(lines, (reach, reach), value=math.nan)
     near = torch.stack([padded[:, j * dilation : j * dilation + length] for j in range(N_TAPS)])
     return (near - lines).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-
-
-def _on_threads(x: Tensor, rows: Tensor, dilations: Tensor, kernels: Tensor) -> Tensor:
-    """By compiled loops, some windows to a thread at a time."""
-    found = np.empty((len(x), len(kernels), 2, N_RIVALS), np.float32)
-    values, groups, steps, weights = (item.numpy() for item in (x, rows, dilations, kernels))
-    n = max(SAMPLES_OF_A_TASK // x.shape[2], 1)
-    pending = iter(range(0, len(x), n))
-
-    def work() -> Iterator[None]:
-        for k in pending:
-            _contests_of_windows(values[k : k + n], groups, steps, weights, found[k : k + n])
-            yield
-
-    run_on_threads(work, n_tasks=-(-len(x) // n))
-    return torch.from_numpy(found)
 
 
 @compiled

@@ -12,15 +12,13 @@ Next: views.py makes features of windows of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from raxss._core.threads import compiled, compiled_sum, run_on_threads
-from raxss.method.backbones.ppv import SAMPLES_OF_A_TASK, responses, taps
+from raxss._core.threads import compiled, compiled_sum
+from raxss.method.backbones.ppv import on_threads, responses, taps
 
 Floats = NDArray[np.float32]
 
@@ -55,7 +53,8 @@ def pooled(x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Tensor:
     with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
         x, cuts = x.detach().float().contiguous(), cuts.float().contiguous()
         if x.device.type == "cpu":
-            return _on_threads(x, rows, dilations, cuts)
+            shape = (*cuts.shape, N_POOLED)
+            return on_threads(_pooled_of_windows, x, rows, dilations, cuts, shape=shape)
         return plain_pooled(x, rows, dilations, cuts)
 
 
@@ -87,22 +86,6 @@ def _four(above: Tensor, excess: Tensor) -> Tensor:
     place = (torch.where(above, t, 0).sum(dim=-1) / n.clamp_min(1) + 0.5) / length
     place = torch.where(n > 0, place, MIDDLE)
     return torch.stack([n / length, mean_excess, place, stretch / length], dim=-1)
-
-
-def _on_threads(x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Tensor:
-    """By compiled loops, some windows to a thread at a time."""
-    found = np.empty((len(x), *cuts.shape, N_POOLED), np.float32)
-    values, groups, steps, levels = (item.numpy() for item in (x, rows, dilations, cuts))
-    n = max(SAMPLES_OF_A_TASK // x.shape[2], 1)
-    pending = iter(range(0, len(x), n))
-
-    def work() -> Iterator[None]:
-        for k in pending:
-            _pooled_of_windows(values[k : k + n], groups, steps, levels, found[k : k + n])
-            yield
-
-    run_on_threads(work, n_tasks=-(-len(x) // n))
-    return torch.from_numpy(found)
 
 
 @compiled

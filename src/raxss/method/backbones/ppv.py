@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import resources
 from itertools import combinations
 from typing import Any
@@ -69,7 +69,7 @@ def shares(x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Tensor:
     with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
         x, cuts = x.detach().float().contiguous(), cuts.float().contiguous()
         if x.device.type == "cpu":
-            return _on_threads(x, rows, dilations, cuts)
+            return on_threads(_shares_of_windows, x, rows, dilations, cuts, shape=cuts.shape)
         if x.device.type == "cuda" and x.shape[2] <= LONGEST and len(x):
             kernel = _kernel(x.device, -(-cuts.shape[2] // 2))
             if kernel is not None:
@@ -153,16 +153,19 @@ def fitted_cuts(x: Tensor, rows: Tensor, dilations: Tensor, n_cuts: int) -> Tens
     return torch.stack(found)
 
 
-def _on_threads(x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Tensor:
-    """By compiled loops, some windows to a thread at a time."""
-    found = np.empty((len(x), *cuts.shape), np.float32)
-    values, groups, steps, levels = (item.numpy() for item in (x, rows, dilations, cuts))
+def on_threads(loop: Callable[..., None], x: Tensor, *arguments: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """What a compiled loop writes, ``(batch, *shape)`` in float32, some windows to a thread at a time.
+
+    ``loop(windows, *arguments, found)`` gets some of the windows ``(batch, n_rows, length)``, and their part of it.
+    """
+    found = np.empty((len(x), *shape), np.float32)
+    values, *others = (item.numpy() for item in (x, *arguments))
     n = max(SAMPLES_OF_A_TASK // x.shape[2], 1)
     pending = iter(range(0, len(x), n))
 
     def work() -> Iterator[None]:
         for k in pending:
-            _shares_of_windows(values[k : k + n], groups, steps, levels, found[k : k + n])
+            loop(values[k : k + n], *others, found[k : k + n])
             yield
 
     run_on_threads(work, n_tasks=-(-len(x) // n))

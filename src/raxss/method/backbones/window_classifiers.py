@@ -115,7 +115,8 @@ class WindowClassifier(nn.Module):
         one_of("view", view, tuple(VIEWS))
         self.n_variates, self.n_outputs = n_variates, n_outputs
         self.n_classes = 2 if n_outputs == 1 else n_outputs
-        self.describe_as = f"{type(self).__name__} on {view}{' at unit deviation' if normalise else ''}"
+        self.described_view = f"{view} at unit deviation" if normalise else view
+        self.describe_as = f"{type(self).__name__} on {self.described_view}"
         self.view: WindowView = VIEWS[view](n_variates, window_length, normalise=normalise)
         self.share_missing = share_missing
         self.d = self.view.d + int(share_missing)
