@@ -10,6 +10,7 @@ from raxss.estimator.at_once import FoldPredictor, drawn_windows, series_folds, 
 from raxss.estimator.config import Config
 from raxss.estimator.fit import augmentation_for
 from raxss.method.augmentation import LIGHT, STRONG, AugmentationConfig
+from raxss.method.backbones.mixture import members_for
 from raxss.method.windows import WindowConfig, plan_windows
 from toys import planted
 
@@ -82,11 +83,30 @@ def test_without_settings_it_learns_and_no_series_is_set_aside(fitted):
     assert model.learning_report_.is_out_of_fold
 
 
+@pytest.mark.parametrize(
+    ("n_series", "length", "n_variates", "more", "network"),
+    [
+        (50, 150, 1, True, False),
+        (50, 1536, 1, True, False),
+        (50, 1537, 1, False, False),  # longer series are several windows
+        (512, 1024, 1, True, True),
+        (512, 1025, 1, False, True),  # more samples
+        (50, 1024, 11, False, False),
+        (0, 0, 1, False, False),
+    ],
+)
+def test_members_follow_number_and_lengths_of_series(n_series, length, n_variates, more, network):
+    views = [member.get("view") for member in members_for([length] * n_series, n_variates)]
+    assert ("multirocket" in views, "hydra" in views) == (more, more)
+    assert (None in views) == network  # a network has none
+    assert views[:4] == ["ppv", "ppv", "statistics", "statistics"]
+
+
 def test_the_choice_is_in_the_settings_of_a_saved_model(fitted, tmp_path):
     model, series, _ = fitted
     again = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "model"))
     assert (again.window_length, again.stride) == (model.window_length_, model.stride_)
-    assert len(again.backbone_options["members"]) == 4
+    assert len(again.backbone_options["members"]) == 6
     assert model.get_params()["window_length"] == "auto"
     np.testing.assert_array_equal(again.predict_proba(series[40:]), model.predict_proba(series[40:]))
 

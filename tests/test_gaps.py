@@ -497,7 +497,7 @@ def test_window_classifiers_have_the_share_missing_as_one_more_feature(rng, name
 
 def test_the_share_missing_goes_to_the_window_classifiers_alone():
     def options(**settings):
-        return with_members(Config.from_parameters(settings), 400).backbone.backbone_options
+        return with_members(Config.from_parameters(settings), [5000] * 400, 1).backbone.backbone_options
 
     members = options(share_missing=True)["members"]
     assert [member.get("share_missing", False) for member in members] == [True] * 4 + [False]

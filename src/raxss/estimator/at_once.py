@@ -1,6 +1,6 @@
 """Fitting of window classifiers, and out-of-fold predictions with them.
 
-    settings, number of series -> members of a mixture
+    settings, lengths of series -> members of a mixture
     WindowPool, folds of the series -> TrainingWindows -> backbone.fit_windows, weights of a mixture
     fitted backbone, folds -> FoldPredictor: predictions of training series by a model without their fold
 
@@ -10,7 +10,7 @@ Networks are trained by method/training/loop.py; a mixture with a network uses b
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,12 +35,12 @@ MOST_SAMPLES = 2**27  # of these
 MOST_SERIES = 400  # that are predicted out of fold; the standard error of an accuracy over them is .025
 
 
-def with_members(config: Config, n_series: int) -> Config:
-    """Settings in which the members of a mixture are named, for so many series, with the share missing."""
+def with_members(config: Config, lengths: Sequence[int], n_variates: int) -> Config:
+    """Settings in which the members of a mixture are named, for series of these lengths, with the share missing."""
     backbone, options = config.backbone.backbone, dict(config.backbone.backbone_options)
     if backbone == "mixture":
         if options.get("members", "auto") == "auto":
-            options["members"] = members_for(n_series)
+            options["members"] = members_for(lengths, n_variates)
         if config.backbone.share_missing:
             options["members"] = [_with_share_missing(table) for table in options["members"]]
     elif config.backbone.share_missing and _is_window_classifier(backbone):
@@ -64,13 +64,13 @@ def _is_window_classifier(backbone: object) -> bool:
     return is_sklearn_classifier(backbone)
 
 
-def is_by_gradients(config: Config, n_series: int) -> bool:
-    """Whether the backbone of these settings, fitted on so many series, has a part that is trained by gradients.
+def is_by_gradients(config: Config, lengths: Sequence[int]) -> bool:
+    """Whether the backbone, fitted on series of these lengths, has a part that is trained by gradients.
 
-    >>> is_by_gradients(Config(), 399), is_by_gradients(Config(), 400)
+    >>> is_by_gradients(Config(), [50] * 399), is_by_gradients(Config(), [50] * 400)
     (False, True)
     """
-    backbone = with_members(config, n_series).backbone
+    backbone = with_members(config, lengths, n_variates=1).backbone
     if backbone.backbone != "mixture":
         return not _is_window_classifier(backbone.backbone)
     return not all(

@@ -450,18 +450,18 @@ class _Evaluation:
         if fold < 0:
             return trial.params
         settings = {**trial.params, "decision_threshold": ARGMAX, "conformal_alpha": 0.0}
+        lengths = [item.n_samples for item in self.series]
         options = dict(settings.get("backbone_options") or {})
         if settings.get("backbone", Config().backbone.backbone) == "mixture":
             if options.get("members", "auto") == "auto":
-                options["members"] = members_for(len(self.series))
+                options["members"] = members_for(lengths, self.series[0].n_variates)
             settings["backbone_options"] = options
         config = self.auto._estimator(settings).config
-        lengths = [item.n_samples for item in self.series]
         plan = plan_windows(config.windows, lengths, rate=inputs.known_rate(self.series))
         augmentation = augmentation_for(config, plan.window_length, n_series=len(lengths), trains=True)
         settings |= {"window_length": plan.window_length, "stride": plan.stride}
         settings["augmentation"] = asdict(augmentation)
-        if self.auto.calibration == "none" and not is_by_gradients(config, len(self.series)):
+        if self.auto.calibration == "none" and not is_by_gradients(config, lengths):
             settings["validation_fraction"] = 0.0
         return settings
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -18,25 +18,20 @@ from raxss.data.series import Series
 from raxss.errors import ConfigError
 from raxss.estimator.inputs import known_rate
 from raxss.method.augmentation import LIGHT, STRONG
-from raxss.method.backbones.mixture import CLASSIFIERS, NETWORK, members_for
+from raxss.method.backbones.mixture import MORE_VIEWS, NETWORK, members_for
 from raxss.method.windows import LONGEST_WHOLE, MANY_SERIES, WindowConfig, plan_windows
 
 DEFAULT = "default"
 FEWEST_FOR_A_NETWORK = 100  # series, an eighth of which are its validation set
 SHORTEST_WINDOW = 64
-#: In inner folds of 13 sets they lowered the log loss of the default by .037 (results/default).
-MORE_VIEWS: tuple[Mapping[str, Any], ...] = (
-    {"backbone": "ridge", "view": "multirocket"},
-    {"backbone": "ridge", "view": "hydra", "normalise": True},
-)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
     """What decides which candidates suit the series: no samples, no labels."""
 
-    n_series: int
-    longest: int
+    lengths: Sequence[int] = field(repr=False)
+    n_variates: int = 1
     median: int
     window_length: int  # the automatic one
 
@@ -45,16 +40,36 @@ class Facts:
         """Facts about these series.
 
         >>> Facts.of([Series(np.zeros(4000)), Series(np.zeros(6000))])
-        Facts(n_series=2, longest=6000, median=5000, window_length=1250)
+        Facts(n_variates=1, median=5000, window_length=1250)
         """
         lengths = [item.n_samples for item in series]
         plan = plan_windows(WindowConfig(), lengths, rate=known_rate(series))
         return cls(
-            n_series=len(lengths),
-            longest=max(lengths),
+            lengths=tuple(lengths),
+            n_variates=series[0].n_variates,
             median=int(np.median(lengths)),
             window_length=plan.window_length,
         )
+
+    @property
+    def n_series(self) -> int:
+        """How many series there are."""
+        return len(self.lengths)
+
+    @property
+    def longest(self) -> int:
+        """Samples of the longest."""
+        return max(self.lengths)
+
+    @property
+    def members(self) -> list[dict[str, Any]]:
+        """Members of the default mixture."""
+        return members_for(self.lengths, self.n_variates)
+
+    @property
+    def classifiers(self) -> list[dict[str, Any]]:
+        """Those of them that are no networks."""
+        return [table for table in self.members if table != NETWORK]
 
     @property
     def are_long(self) -> bool:
@@ -110,12 +125,16 @@ def _quick(facts: Facts) -> Parameters:
     return {"backbone": "extra-trees", "backbone_options": {"n_trees": 100}, **stride}
 
 
-def _with_network(**further: Any) -> Parameters:
-    return {"backbone_options": {"members": [*map(dict, CLASSIFIERS), dict(NETWORK)]}, **further}
+def _with_network(facts: Facts, **further: Any) -> Parameters:
+    return {"backbone_options": {"members": [*facts.classifiers, dict(NETWORK)]}, **further}
 
 
 def _with_more_views(facts: Facts) -> Parameters:
-    return {"backbone_options": {"members": [*members_for(facts.n_series), *map(dict, MORE_VIEWS)]}}
+    return {"backbone_options": {"members": [*facts.members, *map(dict, MORE_VIEWS)]}}
+
+
+def _without_more_views(facts: Facts) -> Parameters:
+    return {"backbone_options": {"members": [table for table in facts.members if table not in MORE_VIEWS]}}
 
 
 #: In the order in which they enter a search, which ``n_trials`` cuts; the others are compared with the first.
@@ -142,8 +161,16 @@ CANDIDATES: tuple[Candidate, ...] = (
     Candidate(
         name="more-views",
         params=_with_more_views,
+        needs=lambda facts: MORE_VIEWS[0] not in facts.members,
         cost_hint=1.6,
         reason="the default beside ridge regression on competing kernels and on more features of each PPV kernel",
+    ),
+    Candidate(
+        name="fewer-views",
+        params=_without_more_views,
+        needs=lambda facts: MORE_VIEWS[0] in facts.members,
+        cost_hint=0.5,
+        reason="PPV features and statistics alone, as for long series: fewer features, where they say it all",
     ),
     Candidate(
         name="series-scaling",
@@ -166,19 +193,19 @@ CANDIDATES: tuple[Candidate, ...] = (
     ),
     Candidate(
         name="network",
-        params=_with_network(),
+        params=_with_network,
         needs=lambda facts: facts.suit_a_network,
         reason="the default with a network, which it has from 400 series on",
     ),
     Candidate(
         name="no-network",
-        params={"backbone_options": {"members": list(map(dict, CLASSIFIERS))}},
+        params=lambda facts: {"backbone_options": {"members": facts.classifiers}},
         needs=lambda facts: facts.n_series >= MANY_SERIES,
         reason="the default without its network, validated on all series",
     ),
     Candidate(
         name="strong-augmentation",
-        params=_with_network(augmentation=dict(STRONG)),
+        params=lambda facts: _with_network(facts, augmentation=dict(STRONG)),
         needs=lambda facts: facts.suit_a_network,
         reason="a network that sees windows changed more strongly: best where recordings differ more than classes",
     ),
@@ -211,7 +238,7 @@ def candidates_for(
 
     Examples
     --------
-    >>> facts = Facts(n_series=40, longest=9000, median=9000, window_length=2250)
+    >>> facts = Facts(lengths=[9000] * 40, median=9000, window_length=2250)
     >>> [candidate.name for candidate in candidates_for(facts, most=6)]
     ['default', 'trees', 'ridge', 'ridge-normalised', 'more-views', 'series-scaling']
     """

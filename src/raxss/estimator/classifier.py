@@ -469,10 +469,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_, targets = inputs.as_classes(labels)
         self.seed_ = steps.drawn_seed(self.random_state)
         self.n_variates_ = series[0].n_variates
-        config = at_once.with_members(config, n_given)
-        windows = plan_windows(
-            config.windows, [item.n_samples for item in series], rate=inputs.known_rate(series)
-        )
+        lengths = [item.n_samples for item in series]
+        config = at_once.with_members(config, lengths[:n_given], self.n_variates_)
+        windows = plan_windows(config.windows, lengths, rate=inputs.known_rate(series))
         self.window_length_, self.stride_ = windows.window_length, windows.stride
         requested = config.windows.window_length
         shape = self.n_variates_, self.window_length_, len(self.classes_)
