@@ -30,7 +30,7 @@ from raxss.estimator.search import (
     seconds_of,
 )
 from raxss.method.augmentation import STRONG
-from raxss.method.backbones.mixture import members_for
+from raxss.method.backbones.mixture import members_for, resolved
 from raxss.method.windows import LONGEST_WHOLE
 
 
@@ -536,7 +536,7 @@ def test_within_a_fold_what_is_chosen_from_the_data_is_what_it_is_on_all_series(
     series = [Series(np.zeros(4000))] * 450
     evaluation = _Evaluation(auto, None, "", Budget(None), series, np.zeros(450), None, [])
     first, other = Trial(CANDIDATES[0], {}), Trial(CANDIDATES[1], dict(CANDIDATES[1].params))
-    assert evaluation._settings(first, 0)["backbone_options"] == {"members": members_for([4000] * 450)}
+    assert evaluation._settings(first, 0)["backbone_options"] == resolved({}, [4000] * 450, 1)
     assert len(members_for([4000] * 450)) == 1 + len(members_for([4000] * 300))
     assert evaluation._settings(first, -1) == {}
     windows = {name: evaluation._settings(first, 0)[name] for name in ("window_length", "stride")}

@@ -23,7 +23,7 @@ from raxss.data.series import Series
 from raxss.errors import ConfigError
 from raxss.estimator.config import Config
 from raxss.method.backbones.any_classifier import is_sklearn_classifier
-from raxss.method.backbones.mixture import Mixture, members_for
+from raxss.method.backbones.mixture import Mixture, resolved
 from raxss.method.backbones.protocol import WINDOW_CLASSIFIERS, handles_missing
 from raxss.method.backbones.window_classifiers import TrainingWindows, WindowClassifier, is_fitted_at_once
 from raxss.method.inference import Prediction, Predictor
@@ -39,10 +39,10 @@ def with_members(config: Config, lengths: Sequence[int], n_variates: int) -> Con
     """Settings in which the members of a mixture are named, for series of these lengths, with the share missing."""
     backbone, options = config.backbone.backbone, dict(config.backbone.backbone_options)
     if backbone == "mixture":
-        if options.get("members", "auto") == "auto":
-            options["members"] = members_for(lengths, n_variates)
+        options = resolved(options, lengths, n_variates)
         if config.backbone.share_missing:
-            options["members"] = [_with_share_missing(table) for table in options["members"]]
+            for name in {"members", "disturbed"} & set(options):
+                options[name] = [_with_share_missing(table) for table in options[name]]
     elif config.backbone.share_missing and _is_window_classifier(backbone):
         options["share_missing"] = True
     return replace(config, backbone=replace(config.backbone, backbone_options=options))

@@ -54,7 +54,7 @@ from raxss.estimator.search import (
 )
 from raxss.estimator.search_report import SearchReport
 from raxss.explain.export.report.page import Report
-from raxss.method.backbones.mixture import members_for
+from raxss.method.backbones.mixture import resolved
 from raxss.method.backbones.protocol import BackboneConfig
 from raxss.method.class_weights import class_weights
 from raxss.method.window_scorer import pick_device
@@ -453,9 +453,7 @@ class _Evaluation:
         lengths = [item.n_samples for item in self.series]
         options = dict(settings.get("backbone_options") or {})
         if settings.get("backbone", Config().backbone.backbone) == "mixture":
-            if options.get("members", "auto") == "auto":
-                options["members"] = members_for(lengths, self.series[0].n_variates)
-            settings["backbone_options"] = options
+            settings["backbone_options"] = resolved(options, lengths, self.series[0].n_variates)
         config = self.auto._estimator(settings).config
         plan = plan_windows(config.windows, lengths, rate=inputs.known_rate(self.series))
         augmentation = augmentation_for(config, plan.window_length, n_series=len(lengths), trains=True)

@@ -18,7 +18,7 @@ from raxss.data.series import Series
 from raxss.errors import ConfigError
 from raxss.estimator.inputs import known_rate
 from raxss.method.augmentation import LIGHT, STRONG
-from raxss.method.backbones.mixture import MORE_VIEWS, NETWORK, members_for
+from raxss.method.backbones.mixture import MORE_VIEWS, NETWORK, members_for, resolved
 from raxss.method.windows import LONGEST_WHOLE, MANY_SERIES, WindowConfig, plan_windows
 
 DEFAULT = "default"
@@ -125,16 +125,22 @@ def _quick(facts: Facts) -> Parameters:
     return {"backbone": "extra-trees", "backbone_options": {"n_trees": 100}, **stride}
 
 
+def _mixture_of(facts: Facts, members: list[dict[str, Any]], **further: Any) -> Parameters:
+    """The default with other members."""
+    options = resolved({}, facts.lengths, facts.n_variates) | {"members": members}
+    return {"backbone_options": options, **further}
+
+
 def _with_network(facts: Facts, **further: Any) -> Parameters:
-    return {"backbone_options": {"members": [*facts.classifiers, dict(NETWORK)]}, **further}
+    return _mixture_of(facts, [*facts.classifiers, dict(NETWORK)], **further)
 
 
 def _with_more_views(facts: Facts) -> Parameters:
-    return {"backbone_options": {"members": [*facts.members, *map(dict, MORE_VIEWS)]}}
+    return _mixture_of(facts, [*facts.members, *map(dict, MORE_VIEWS)])
 
 
 def _without_more_views(facts: Facts) -> Parameters:
-    return {"backbone_options": {"members": [table for table in facts.members if table not in MORE_VIEWS]}}
+    return _mixture_of(facts, [table for table in facts.members if table not in MORE_VIEWS])
 
 
 #: In the order in which they enter a search, which ``n_trials`` cuts; the others are compared with the first.
@@ -199,7 +205,7 @@ CANDIDATES: tuple[Candidate, ...] = (
     ),
     Candidate(
         name="no-network",
-        params=lambda facts: {"backbone_options": {"members": facts.classifiers}},
+        params=lambda facts: _mixture_of(facts, facts.classifiers),
         needs=lambda facts: facts.n_series >= MANY_SERIES,
         reason="the default without its network, validated on all series",
     ),

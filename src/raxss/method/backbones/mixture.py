@@ -4,8 +4,9 @@
 
 A window has one posterior, a convex combination over members, so contributions of windows still add up to the
 score. The weights are those with the largest likelihood of series that the members were not fitted on: out of fold,
-or on the validation set where a network is a member. Next: window_classifiers.py has the members; ensemble.py is a
-mean of networks that are trained together.
+or on the validation set where a network is a member (mixture_weights.py). Where a window looks disturbed, other
+members are used that know such windows (disturbed_members.py). Next: window_classifiers.py has the members;
+ensemble.py is a mean of networks that are trained together.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from torch import Tensor, nn
 
 from raxss.errors import ConfigError, one_of
 from raxss.method.aggregation import posteriors_of
+from raxss.method.backbones.disturbed_members import DISTURBED, DisturbedMembers
+from raxss.method.backbones.mixture_weights import mixture_weights
 from raxss.method.backbones.protocol import (
     build_backbone,
     handles_missing,
@@ -55,8 +58,6 @@ MORE_VIEWS: tuple[Mapping[str, Any], ...] = (
 MOST_SAMPLES_OF_MORE_VIEWS = 2**19  # of all series, padded to the longest, and variates
 #: The member that joins where there are enough series to judge it by a validation set.
 NETWORK: Mapping[str, Any] = {"backbone": "multiview", "views": ["shapes", "rhythms"]}
-PRIOR = 2.0  # series that each member has explained before any was seen
-LEAST_LIKELIHOOD = 1e-3  # of a series, so that one that a member gets entirely wrong does not decide alone
 
 
 @register_classifier("mixture")
@@ -72,6 +73,9 @@ class Mixture(nn.Module):
         features and extra trees on statistics, both of windows as they are and of windows at unit deviation; `fit`
         adds ridge regression on two more views where series are short and few, and a network from 400 series on
         (`members_for`). At most one member is trained by gradients.
+    disturbed
+        Tables of window classifiers for windows with noise or artefacts (`DisturbedMembers`); none by default.
+        Where members are ``"auto"``, `fit` adds ridge regression on PPV features and extra trees on statistics.
 
     Examples
     --------
@@ -93,6 +97,7 @@ class Mixture(nn.Module):
         n_outputs: int,
         *,
         members: str | Sequence[Mapping[str, Any]] = "auto",
+        disturbed: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         super().__init__()
         tables = _checked_members(members)
@@ -118,15 +123,18 @@ class Mixture(nn.Module):
             )
         self.widths = [n_features(member, n_variates, window_length) for member in self.members]
         self.register_buffer("weights", torch.full((len(tables),), 1 / len(tables), dtype=torch.float64))
+        self.disturbed: DisturbedMembers | None = None
+        if len(disturbed):
+            shape = n_variates, window_length, n_outputs
+            self.disturbed = DisturbedMembers(*shape, tables=_checked_tables("disturbed", disturbed))
 
     @property
     def describe_as(self) -> str:
         """Members with their weights: ``"mixture of .60 Ridge on ppv, .40 ExtraTrees on statistics"``."""
-        parts = [
-            f"{weight:.2f} {getattr(member, 'describe_as', type(member).__name__)}".removeprefix("0")
-            for weight, member in zip(self.weights.tolist(), self.members, strict=True)
-        ]
-        return f"mixture of {', '.join(parts)}"
+        found = f"mixture of {described(self.weights, self.members)}"
+        if self.disturbed is None:
+            return found
+        return f"{found}; of disturbed windows {described(self.disturbed.weights, self.disturbed.members)}"
 
     @property
     def _trained(self) -> list[nn.Module]:
@@ -151,6 +159,8 @@ class Mixture(nn.Module):
         fitted: list[Any] = [member for member in self.members if is_fitted_at_once(member)]
         found = np.stack([member.fit_windows(training) for member in fitted])
         self.weights.fill_(1 / len(self.members))
+        if self.disturbed is not None:
+            self.disturbed.fit_windows(training)
         if self.network is not None:
             return found.mean(axis=0)
         held_out = training.folds >= 0
@@ -198,11 +208,14 @@ class Mixture(nn.Module):
         return self.logits_and_features(windows)[1]
 
     def logits_and_features(self, windows: Tensor, *, fold: int | None = None) -> tuple[Tensor, Tensor]:
-        """Logits of the mixture, and features of its members side by side."""
+        """Logits of the mixture, and features of its members side by side, without those of `disturbed`."""
         posteriors, features = zip(
             *(self._member(k, windows, fold=fold) for k in range(len(self.members))), strict=True
         )
         mixed = torch.tensordot(self.weights, torch.stack(posteriors), dims=1)
+        if self.disturbed is not None:
+            share, other = self.disturbed(windows, fold=fold)
+            mixed = (1 - share) * mixed + share * other
         return logits_of_posteriors(mixed, self.n_outputs), torch.cat(features, dim=1)
 
     def _member(self, place: int, windows: Tensor, *, fold: int | None = None) -> tuple[Tensor, Tensor]:
@@ -222,14 +235,39 @@ def _checked_members(members: str | Sequence[Mapping[str, Any]]) -> list[Mapping
     if isinstance(members, str):
         one_of("members", members, ("auto",))
         return list(members_for([]))
-    tables: list[Any] = list(members)
+    return _checked_tables("members", members)
+
+
+def _checked_tables(option: str, given: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    tables: list[Any] = list(given)
     if not tables or not all(isinstance(table, Mapping) and "backbone" in table for table in tables):
         raise ConfigError(
-            f"members is {members!r}; needed is a table for each member with its backbone and options. Set "
-            "members = [{'backbone': 'ridge', 'view': 'ppv'}, {'backbone': 'extra-trees'}], for example."
+            f"{option} is {given!r}; needed is a table for each member with its backbone and options. Set "
+            f"{option} = [{{'backbone': 'ridge', 'view': 'ppv'}}, {{'backbone': 'extra-trees'}}], for example."
         )
     check_at_most(members=len(tables))
     return tables
+
+
+def described(weights: Tensor, members: nn.ModuleList) -> str:
+    """Members with their weights, in words."""
+    parts = [
+        f"{weight:.2f} {getattr(member, 'describe_as', type(member).__name__)}".removeprefix("0")
+        for weight, member in zip(weights.tolist(), members, strict=True)
+    ]
+    return ", ".join(parts)
+
+
+def resolved(options: Mapping[str, Any], lengths: Sequence[int], n_variates: int) -> dict[str, Any]:
+    """Options of a mixture fitted on series of these lengths: where members are ``"auto"``, they are named.
+
+    >>> resolved({}, [9000] * 50, 1)["disturbed"]
+    [{'backbone': 'ridge', 'view': 'ppv'}, {'backbone': 'extra-trees', 'view': 'statistics'}]
+    """
+    if options.get("members", "auto") != "auto":
+        return dict(options)
+    disturbed = {"disturbed": [dict(table) for table in DISTURBED]}
+    return disturbed | dict(options) | {"members": members_for(lengths, n_variates)}
 
 
 def members_for(lengths: Sequence[int], n_variates: int = 1) -> list[dict[str, Any]]:
@@ -248,38 +286,3 @@ def members_for(lengths: Sequence[int], n_variates: int = 1) -> list[dict[str, A
     more = MORE_VIEWS if lengths and longest <= LONGEST_WHOLE and is_small else ()
     networks = (NETWORK,) if len(lengths) >= MANY_SERIES else ()
     return [dict(table) for table in (*CLASSIFIERS, *more, *networks)]
-
-
-def mixture_weights(
-    posteriors: Floats,  # (n_members, n, C) of windows
-    targets: NDArray[np.int64],  # (n,)
-    series: NDArray[np.int64],  # (n,)
-    weights: Floats | None = None,  # (n,) class weights, equal within a series; None: 1
-    *,
-    n_rounds: int = 200,
-) -> Floats:  # (n_members,)
-    """Weights of the members with the largest likelihood of the series, by expectation maximisation.
-
-    With l_ms, the mean posterior of the true class over the windows of series s by member m, and the class weights
-    c_s, a round is
-
-        r_ms = w_m l_ms / sum over m of w_m l_ms,    w_m = (sum over s of c_s r_ms + PRIOR) / total
-
-    Each member starts out as if it had explained `PRIOR` series, so that few series move the weights little.
-
-    >>> right, wrong = np.array([[0.9, 0.1]] * 40), np.array([[0.2, 0.8]] * 40)
-    >>> mixture_weights(np.stack([right, wrong]), np.zeros(40, dtype=int), np.arange(40)).round(2)
-    array([0.94, 0.06])
-    """
-    _, first, place = np.unique(series, return_index=True, return_inverse=True)
-    own = posteriors[:, np.arange(len(targets)), targets]
-    means = np.stack([np.bincount(place, weights=row) for row in own]) / np.bincount(place)
-    likelihood = np.clip(means, LEAST_LIKELIHOOD, None)  # (n_members, n_series)
-    count = np.ones(len(first)) if weights is None else weights[first]
-    found = np.full(len(posteriors), 1 / len(posteriors))
-    for _ in range(n_rounds):
-        share = found[:, None] * likelihood
-        share /= share.sum(axis=0)
-        found = share @ count + PRIOR
-        found /= found.sum()
-    return found
