@@ -16,7 +16,7 @@ import naive_classifiers
 from classifier_claims import LENGTH, N_FOLDS, SKLEARN, build, posteriors_by, rhythms, training_on
 from network_claims import seeded_on_one_thread
 from raxss.errors import BackboneError, ConfigError
-from raxss.method.backbones import any_classifier, build_backbone, logistic, mixture, ridge
+from raxss.method.backbones import any_classifier, build_backbone, logistic, mixture_weights, ridge
 from raxss.method.backbones.statistics import window_statistics
 from raxss.method.backbones.views import PPVView
 from raxss.method.backbones.window_classifiers import TrainingWindows, series_log_loss
@@ -114,13 +114,13 @@ def test_mixture_weights_have_the_largest_likelihood(rng):
     targets, series = np.repeat(rng.integers(3, size=20), 2), np.repeat(np.arange(20), 2)
     weights = np.repeat(rng.choice([0.5, 2.0], 20), 2)
     own = posteriors[:, np.arange(40), targets]
-    likelihood = np.clip(own.reshape(3, 20, 2).mean(axis=2), mixture.LEAST_LIKELIHOOD, None)
+    likelihood = np.clip(own.reshape(3, 20, 2).mean(axis=2), mixture_weights.LEAST_LIKELIHOOD, None)
 
     def score(found):
-        return naive_classifiers.mixture_likelihood(found, likelihood, weights[::2], mixture.PRIOR)
+        return naive_classifiers.mixture_likelihood(found, likelihood, weights[::2], mixture_weights.PRIOR)
 
     rounds = [
-        score(mixture.mixture_weights(posteriors, targets, series, weights, n_rounds=n))
+        score(mixture_weights.mixture_weights(posteriors, targets, series, weights, n_rounds=n))
         for n in (0, 1, 2, 5, 20, 200)
     ]
     assert rounds == sorted(rounds)

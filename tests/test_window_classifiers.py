@@ -19,7 +19,7 @@ from classifier_claims import (
 )
 from network_claims import seeded_on_one_thread
 from raxss.errors import ConfigError
-from raxss.method.backbones import logistic, mixture, ridge
+from raxss.method.backbones import logistic, mixture_weights, ridge
 from raxss.method.backbones.protocol import WINDOW_CLASSIFIERS, n_features
 from raxss.method.backbones.views import VIEWS
 from raxss.method.backbones.window_classifiers import series_log_loss
@@ -35,7 +35,7 @@ def fix_choices(monkeypatch):
     monkeypatch.setattr(ridge, "PENALTIES", (0.1,))
     monkeypatch.setattr(ridge, "SCALES", (5.0,))
     monkeypatch.setattr(logistic, "STRENGTHS", (0.01,))
-    monkeypatch.setattr(mixture, "PRIOR", 1e15)
+    monkeypatch.setattr(mixture_weights, "PRIOR", 1e15)
 
 
 def test_every_registered_classifier_has_its_line():
