@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from raxss._core.memory import refuse_too_large
 from raxss.errors import ConfigError, did_you_mean
 from raxss.method.backbones.protocol import handles_missing, logits_and_features
+from raxss.method.context import ContextRule, add_context, takes_context, window_context
 from raxss.method.windows import Windows, missing_samples, network_strip
 
 WINDOWS_A_PASS = 512  # on the CPU: what the network makes of them stays in the caches
@@ -109,9 +110,15 @@ class Scores:
 
 
 class Scorer:
-    """Runs one network over series after series, in smaller passes once memory was short."""
+    """Runs one network over series after series, in smaller passes once memory was short.
 
-    def __init__(self, backbone: nn.Module, device: torch.device) -> None:
+    ``context`` is the context of windows where the network takes one, in place of their own.
+    """
+
+    def __init__(
+        self, backbone: nn.Module, device: torch.device, *, context: ContextRule | None = None
+    ) -> None:
+        self._context = context
         self._backbone = backbone.to(device)
         self._device = device
         self._most_windows: int | None = None  # in a pass, where memory has been short
@@ -174,9 +181,12 @@ class Scorer:
         features: NDArray[np.float64] | None = None
         with torch.inference_mode(), exact_arithmetic():
             cut = self._upload(strip_for(self._backbone, windows)).unfold(1, windows.length, windows.stride)
+            context = context_for(self._backbone, windows, self._context)
             for first in range(0, len(windows), n_a_pass):
                 which = slice(first, first + n_a_pass)
                 batch = cut[:, which].contiguous().transpose(0, 1)
+                if context is not None:
+                    batch = add_context(batch, context[which].to(batch.device))
                 if with_features:
                     raw, vectors = logits_and_features(self._backbone, batch)
                 else:
@@ -222,6 +232,15 @@ def strip_for(backbone: nn.Module, windows: Windows) -> NDArray[np.floating]:
     marked = np.array(windows.strip, dtype=np.float64)
     marked[:, -windows.n_padded :] = np.nan
     return marked
+
+
+def context_for(
+    backbone: nn.Module, windows: Windows, rule: ContextRule | None = None
+) -> Tensor | None:  # (n_windows, 3)
+    """Context of the windows of a series for a backbone; None where it takes none."""
+    if not takes_context(backbone):
+        return None
+    return torch.from_numpy((rule or window_context)(windows))
 
 
 def _room_for_features(n_windows: int, width: int) -> NDArray[np.float64]:
