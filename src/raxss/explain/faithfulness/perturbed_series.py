@@ -81,8 +81,8 @@ def distinct_windows(
     Only windows with the same start are compared, by sums of their samples' bits times random numbers, which are
     differences of running sums: no window is looked at. ``with_mask``: for a network that takes a mask of missing
     samples, which is there where any copy has gaps. ``context``: of the windows of each copy ``(n_windows, 3)``,
-    for networks that take it. Windows that differ in it are different ones; a copy that differs anywhere has another
-    mean, so that few are the same then.
+    for networks that take it. Windows that differ in it are different ones; a copy that differs anywhere has
+    another mean, so that few are the same then.
     """
     item = of_copies[0]
     with_mask = with_mask and any(windows.has_gaps for windows in of_copies)
