@@ -527,3 +527,15 @@ def test_the_command_line_has_the_switch_and_the_search_decides_itself(tmp_path)
     assert RAxSSClassifier.from_pretrained(tmp_path / "model", device="cpu").context is True
     text = raxss("fit", "synthetic", "--out", tmp_path / "x", "--preset", "auto", "--context", code=2)
     assert "--context does not go with --preset auto" in text
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
+@pytest.mark.parametrize("settings", [TREES, NETWORK], ids=["trees", "network"])
+def test_a_gpu_scores_windows_with_context_as_the_cpu_does(settings):
+    model = RAxSSClassifier(**settings | {"device": "cuda"}).fit(TRAIN)  # with replayed steps
+    copies = [item.with_samples(item.samples[:, :600]) for item in TEST[:4]]
+    found = model.predict_proba(TEST), probabilities_of_copies(model.predictor(), copies)
+    model.set_params(device="cpu")
+    assert_allclose(found[0], model.predict_proba(TEST), atol=1e-4)
+    assert_allclose(found[1], model.predict_proba(copies), atol=1e-4)

@@ -182,11 +182,13 @@ class Scorer:
         with torch.inference_mode(), exact_arithmetic():
             cut = self._upload(strip_for(self._backbone, windows)).unfold(1, windows.length, windows.stride)
             context = context_for(self._backbone, windows, self._context)
+            if context is not None:
+                context = self._on_device(context)
             for first in range(0, len(windows), n_a_pass):
                 which = slice(first, first + n_a_pass)
                 batch = cut[:, which].contiguous().transpose(0, 1)
                 if context is not None:
-                    batch = add_context(batch, context[which].to(batch.device))
+                    batch = add_context(batch, context[which])
                 if with_features:
                     raw, vectors = logits_and_features(self._backbone, batch)
                 else:
@@ -212,10 +214,12 @@ class Scorer:
     def _upload(self, strip: NDArray[np.floating]) -> Tensor:
         """All samples as float32 on the device, 0 where missing; with a mask where the network takes one."""
         with_mask = handles_missing(self._backbone) and bool(missing_samples(strip).any())
-        samples = torch.from_numpy(network_strip(strip, with_mask=with_mask))
+        return self._on_device(torch.from_numpy(network_strip(strip, with_mask=with_mask)))
+
+    def _on_device(self, values: Tensor) -> Tensor:
         if self._device.type == "cuda":  # only from pinned memory does a copy not wait for the work before it
-            samples = samples.pin_memory().to(self._device, non_blocking=True)
-        return samples
+            values = values.pin_memory().to(self._device, non_blocking=True)
+        return values
 
     def _event(self) -> torch.cuda.Event | None:
         if self._device.type != "cuda":

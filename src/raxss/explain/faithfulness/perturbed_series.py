@@ -50,14 +50,14 @@ class Distinct:
         """All of them, ``(n, n_variates, length)`` at a time on the device; the strips go there once."""
         cut = self.strips.to(device).unfold(2, self.length, self.stride).transpose(1, 2)
         copies, windows = (torch.from_numpy(item).to(device) for item in (self.copies, self.windows))
+        context = None if self.context is None else self.context.to(device)
         at_once = WINDOWS_A_PASS
         if device.type != "cpu":
             at_once = max(SAMPLES_A_PASS // (self.strips.shape[1] * self.length), 1)
         for first in range(0, len(self), at_once):
             which = slice(first, first + at_once)
             some = copies[which], windows[which]
-            context = None if self.context is None else self.context.to(device)[some]
-            yield which, add_context(cut[some], context)
+            yield which, add_context(cut[some], None if context is None else context[some])
 
 
 def portions(

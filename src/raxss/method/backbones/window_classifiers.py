@@ -40,9 +40,7 @@ class TrainingWindows:
     A fold holds whole groups of series. -1 stands for windows that are in no fold and so never held out.
     """
 
-    windows: (
-        Tensor  # (n, n_variates, length) scaled; further rows: the mask of samples, the context of windows
-    )
+    windows: Tensor  # (n, n_variates, length) scaled, with further rows for mask and context
     targets: NDArray[np.int64]  # (n,) class indices
     series: NDArray[np.int64]  # (n,) index of the series that a window is of
     folds: NDArray[np.int64]  # (n,) from 0, or -1
