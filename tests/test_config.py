@@ -182,6 +182,7 @@ def test_the_hash_changes_with_every_setting():
         "scaling": "none",
         "missing": "nan",
         "share_missing": True,
+        "context": True,
         "backbone": "patchtst",
         "backbone_options": {"dropout": 0.1},
         "window_length": 128,

@@ -26,8 +26,8 @@ from raxss.method.backbones.protocol import (
     logits_and_features,
     n_features,
 )
-from raxss.method.backbones.share_missing import share_added
 from raxss.method.backbones.window_classifiers import TrainingWindows, share_missing_of
+from raxss.method.backbones.window_numbers import with_numbers
 from raxss.method.training.window_pool import WindowPool
 from raxss.method.windows import missing_samples
 from raxss.uncertainty.gaps import GapFinding, gap_statistics, gaps_by_class, with_gaps_of
@@ -310,7 +310,7 @@ class NoFeatures(torch.nn.Module):
 def test_the_share_missing_is_added_to_the_logits(rng, backbone):
     torch.manual_seed(0)
     network = build_backbone(backbone, n_variates=2, window_length=64, n_outputs=1).eval()
-    whole = share_added(network, 2, 64, 1).eval()
+    whole = with_numbers(network, 2, 64, 1, share_missing=True).eval()
     windows = torch.from_numpy(rng.normal(size=(3, 2, 64))).float()
     present = torch.ones(3, 1, 64)
     present[1, :, :16] = 0.0

@@ -40,7 +40,8 @@ N_SERIES, SEED = 40, 69421
     out="Output folder for page, plots and tables.",
     n_series=typer.Option(min=0, help="Number of series, drawn at random and balanced over classes; 0: all."),
     seed="Seed of series, surrogates, random orders and randomised layers.",
-    probes="Comma-separated subset of deletion,counterfactual,stability,localisation,retrieval,network,features.",
+    probes="Comma-separated subset of deletion,counterfactual,stability,localisation,context,retrieval,network,"
+    "features.",
     marks="Table of marked events (.tsv: onset, duration, and channel or trial_type such as ripple_AHR3-4): does "
     "evidence lie there? Marks on pairs of contacts: their differences are asked about.",
     event_class="Class that the marks are evidence for. Default: the predicted class.",
@@ -72,7 +73,7 @@ def faithfulness(
 
     Writes a page, DIR/README.md, with a verdict by stated rules. An interrupted run resumes with the same command.
     """
-    from raxss.explain.faithfulness.running import PROBES, Plan
+    from raxss.explain.faithfulness.running import CONTEXT, PROBES, Plan
 
     plan = Plan(n_series=n_series or None, seed=seed, probes=tuple(names_from(probes)) or PROBES)
     if what is not None and what.suffix.lower() == ".toml":
@@ -86,7 +87,11 @@ def faithfulness(
     refuse_if(what is not None and (systems or fold), "--systems and --fold go with a study")
     refuse_if(what is not None and not data, "say which recordings to score with the model")
     with output_lock(os.path.realpath(out)):
-        from raxss.benchmark.analyses.faithfulness_control import run_controls
+        from raxss.benchmark.analyses.faithfulness_control import (
+            controls_beside,
+            run_context_controls,
+            run_controls,
+        )
         from raxss.benchmark.analyses.faithfulness_report import write_faithfulness
         from raxss.estimator.batch import open_model
         from raxss.estimator.persistence import describe_model
@@ -94,6 +99,8 @@ def faithfulness(
 
         if what is None or data is None:
             found = run_controls(out / "controls", plan=plan, device=device)
+            if CONTEXT in plan.probes:
+                found |= run_context_controls(out / "controls", plan=plan, device=device)
             return print_verdicts(write_faithfulness(found, out=out, title="Controls")[-1])
         model = open_model(what, device)
         series = unseen(model, requested_series(model, data, split, root, rate, resample))
@@ -108,7 +115,7 @@ def faithfulness(
             model.model_adapter(), model.known_series(series, warn=True), out, plan=plan, truth=truth,
             event_class=event_class, other=second, about=about,
         )  # fmt: skip
-        controls = run_controls(out / "controls", plan=plan, device=device) if control else {}
+        controls = controls_beside([result], out / "controls", plan=plan, device=device) if control else {}
         page = write_faithfulness({what.name: result}, out=out, title=what.name, controls=controls)[-1]
         print_verdicts(page)
 

@@ -45,6 +45,8 @@ DEFAULT_BUDGET = "10min"
     "of their class. For weights of your own, use --config.",
     gap="Value of missing samples in the files, such as -999; nan: samples that are NaN. The model remembers it.",
     share_missing="Give the network the share of missing samples of each window as an input.",
+    context="Give the backbone the position of each window, and its level and amplitude against the series. "
+    "--preset auto tries it by itself.",
     split="Split file written by raxss split: trains on its training set, stops early on its validation set.",
     resume="Resume from the checkpoint of an interrupted run.",
 )
@@ -68,6 +70,7 @@ def fit(
     split: Path | None = None,
     gap: str | None = None,
     share_missing: bool = False,
+    context: bool = False,
     budget: str | None = None,
     trials: int | None = None,
     resume: bool = False,
@@ -89,6 +92,7 @@ def fit(
             "--window-length": window_length,
             "--stride": stride,
             "--max-epochs": max_epochs,
+            "--context": context or None,
         }
         for option, value in chosen.items():
             refuse_if(
@@ -133,6 +137,7 @@ def fit(
         decision_threshold=decision_threshold,
         class_weight=class_weight,
         share_missing=share_missing or None,
+        context=context or None,
     )
     shown, out = out, out.absolute()  # "." has no name to put a checkpoint beside
     checkpoint = out.with_name(out.name + ".checkpoint")

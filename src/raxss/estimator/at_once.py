@@ -24,7 +24,7 @@ from raxss.errors import ConfigError
 from raxss.estimator.config import Config
 from raxss.method.backbones.any_classifier import is_sklearn_classifier
 from raxss.method.backbones.mixture import Mixture, resolved
-from raxss.method.backbones.protocol import WINDOW_CLASSIFIERS, handles_missing
+from raxss.method.backbones.protocol import WINDOW_CLASSIFIERS
 from raxss.method.backbones.window_classifiers import TrainingWindows, WindowClassifier, is_fitted_at_once
 from raxss.method.inference import Prediction, Predictor
 from raxss.method.training.window_pool import WindowPool
@@ -32,27 +32,37 @@ from raxss.uncertainty.validation import folds_of
 
 MOST_WINDOWS = 3000  # that window classifiers are fitted on; as many as they were compared with
 MOST_SAMPLES = 2**27  # of these
+#: Setting of a number of windows -> attribute of a window classifier that has it as a feature, and its name.
+NUMBERS = {
+    "share_missing": ("share_missing", "share of missing samples"),
+    "context": ("takes_context", "context of windows"),
+}
 MOST_SERIES = 400  # that are predicted out of fold; the standard error of an accuracy over them is .025
 
 
 def with_members(config: Config, lengths: Sequence[int], n_variates: int) -> Config:
-    """Settings in which the members of a mixture are named, for series of these lengths, with the share missing."""
+    """Settings in which the members of a mixture are named, for series of these lengths, with numbers of windows.
+
+    These are the share missing and the context, as far as they are on.
+    """
     backbone, options = config.backbone.backbone, dict(config.backbone.backbone_options)
+    numbers = {name: True for name in NUMBERS if getattr(config.backbone, name)}
     if backbone == "mixture":
         options = resolved(options, lengths, n_variates)
-        if config.backbone.share_missing:
-            for name in {"members", "disturbed"} & set(options):
-                options[name] = [_with_share_missing(table) for table in options[name]]
-    elif config.backbone.share_missing and _is_window_classifier(backbone):
-        options["share_missing"] = True
+        options["members"] = [_with_numbers(table, numbers) for table in options["members"]]
+        if config.backbone.share_missing and "disturbed" in options:  # they take no context
+            share = {"share_missing": True}
+            options["disturbed"] = [_with_numbers(table, share) for table in options["disturbed"]]
+    elif _is_window_classifier(backbone):
+        options |= numbers
     return replace(config, backbone=replace(config.backbone, backbone_options=options))
 
 
-def _with_share_missing(member: Any) -> Any:
-    """The table of a member of a mixture; a window classifier gets the share of missing samples as a feature."""
+def _with_numbers(member: Any, numbers: Mapping[str, bool]) -> Any:
+    """The table of a member of a mixture; a window classifier gets numbers of windows as features."""
     if not isinstance(member, Mapping) or not _is_window_classifier(member.get("backbone")):
         return member
-    return {**member, "share_missing": True}
+    return {**member, **numbers}
 
 
 def _is_window_classifier(backbone: object) -> bool:
@@ -91,11 +101,12 @@ def check_settings(config: Config, backbone: nn.Module) -> None:
     if not is_fitted_at_once(backbone):
         return
     name = type(backbone).__name__
-    if config.backbone.share_missing and not getattr(backbone, "share_missing", False):
-        raise ConfigError(
-            f"backbone.share_missing is true, but the backbone {name} takes no share of missing samples as a "
-            "feature. Set it to false, or choose a WindowClassifier, such as 'ridge' or 'mixture'."
-        )
+    for setting, (attribute, what) in NUMBERS.items():
+        if getattr(config.backbone, setting) and not getattr(backbone, attribute, False):
+            raise ConfigError(
+                f"backbone.{setting} is true, but the backbone {name} takes no {what} as a feature. Set it to "
+                "false, or choose a WindowClassifier, such as 'ridge' or 'mixture'."
+            )
     for setting, wrong, remedy in (
         ("training.series_loss_weight", config.training.series_loss_weight > 0, "0"),
         ("training.window_loss_weight", config.training.window_loss_weight == 0, "1"),
@@ -177,7 +188,6 @@ def weigh_members(backbone: nn.Module, validation: WindowPool | None) -> None:
         or not len(validation)
     ):
         return
-    validation.with_mask = handles_missing(backbone)
     every = -(-len(validation) // MOST_WINDOWS)
     series = validation.series[::every].cpu().numpy()
     targets = validation.targets.cpu().numpy()[series]

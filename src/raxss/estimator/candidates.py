@@ -198,6 +198,12 @@ CANDIDATES: tuple[Candidate, ...] = (
         reason="windows of twice the length: best for slow rhythms",
     ),
     Candidate(
+        name="context",
+        params={"context": True},
+        needs=lambda facts: facts.are_long,
+        reason="the default with the position of windows, and their level and amplitude against the series",
+    ),
+    Candidate(
         name="network",
         params=_with_network,
         needs=lambda facts: facts.suit_a_network,

@@ -46,6 +46,7 @@ from raxss.method.aggregation import AggregationConfig
 from raxss.method.backbones.protocol import BackboneConfig, describe
 from raxss.method.backbones.window_classifiers import is_fitted_at_once
 from raxss.method.class_weights import class_weights
+from raxss.method.context import takes_context
 from raxss.method.feature_heads import FeatureHeads, heads_in_use
 from raxss.method.inference import Prediction, Predictor
 from raxss.method.retrieval.front import RetrievalConfig
@@ -106,6 +107,11 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     share_missing
         Give the network the share of missing samples of each window as one more input. By default gaps are no
         information: where they differ by class, those of the other classes are planted on training windows.
+    context
+        Give the backbone the context of each window as further inputs: its position in the series, and its level
+        and amplitude against the series (`raxss.method.context.window_context`). For series that are divided into
+        several windows; evidence then says how much of a score comes from it. A network that is a member of a
+        mixture does not get it.
     weighting, temperature
         Eq. (2): ``"support"``; ``"uniform"`` is plain SSS; ``"inverse"``, ``"shuffled"`` and ``"random"``
         are controls. ``"gated"``: support plus what a gate learns from the window's features by the series loss;
@@ -273,6 +279,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scaling: Literal["train", "series", "none"] = PreparationConfig.scaling,
         missing: Literal["refuse", "nan"] = PreparationConfig.missing,
         share_missing: bool = BackboneConfig.share_missing,
+        context: bool = BackboneConfig.context,
         weighting: str = AggregationConfig.weighting,
         temperature: float | Literal["learned"] = AggregationConfig.temperature,
         smoothing: float = AggregationConfig.smoothing,
@@ -317,6 +324,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.scaling = scaling
         self.missing = missing
         self.share_missing = share_missing
+        self.context = context
         self.weighting = weighting
         self.temperature = temperature
         self.smoothing = smoothing
@@ -504,6 +512,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 seed=self.seed_,
                 device=device,
                 marks_padding=getattr(self.backbone_, "marks_padding", False),
+                with_context=takes_context(self.backbone_),
                 bar=functools.partial(self._bar, "retrieving"),
             )
             for part in (train_indices, held_out)
@@ -557,6 +566,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.temperature_, self.heads_ = steps.initial_temperature(config), None
         if learner is not None:
             learner = learner.to(device)
+            for item in pools:
+                item.has_rows_for(learner.backbone)
             steps.show_windows(learner.backbone, pool, seed=self.seed_)
             steps.announce_training(learner.backbone, pool, plan, n_validation=n_validation)
             with nullcontext() if checkpoint is None else output_lock(checkpoint):
@@ -581,6 +592,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.best_epoch_, self.interrupted_ = trained.best_epoch, trained.interrupted
             self.temperature_ = learner.temperature.item()
             self.heads_ = None if learner.heads is None else learner.heads.cpu().double()
+            for item in pools:
+                item.has_rows_for(self.backbone_)  # of which the network may be a part
             at_once.weigh_members(self.backbone_, validation_pool)
         self.history_ = pd.DataFrame(history)
         self.feature_mean_, self.feature_scale_ = steps.feature_scaling(self.backbone_, pool)

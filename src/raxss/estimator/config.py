@@ -49,6 +49,7 @@ ADDED_LATER: Mapping[str, Any] = {
     "decision_threshold": "argmax",
     "missing": "refuse",
     "share_missing": False,
+    "context": False,
 }
 PRESETS = ("paper", "sss", "tuned", "recommended")
 SIGNALS = ("eeg", "ecg", "motion")  # for which `tuned` has settings of its own

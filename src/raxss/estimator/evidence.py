@@ -54,6 +54,8 @@ def traced_settings(model: Fitted, predictor: Predictor, summary: UncertaintySum
             settings["calibration_level"] = "series"
     if model.config_.backbone.share_missing:
         settings["share_missing"] = True
+    if predictor.takes_context:
+        settings["context"] = True
     if model.projection and model.space == "features":
         settings["projection"] = model.projection
     if summary.has_sets:
@@ -73,6 +75,7 @@ def traced(
     """Evidence of each series, with the memory of one."""
     summary = model.uncertainty_summary()
     settings = traced_settings(model, predictor, summary)
+    neutral = predictor.with_neutral_context() if predictor.takes_context else None
     with summary.seen.states(series) as states:
         predictions = predictor.predictions(series, on_progress=on_progress)
         for prediction, seen in zip(predictions, states, strict=True):
@@ -86,5 +89,8 @@ def traced(
                 prediction_set=scored.prediction_set,
                 predicted=scored.predicted,
                 seen_in_training=scored.seen_in_training,
+                without_context=None
+                if neutral is None
+                else next(neutral.predictions([prediction.series], with_lists=False)),
             )
             del prediction  # frees its neighbour lists before the next is computed

@@ -36,13 +36,12 @@ from raxss.method.backbones.protocol import (
     build_backbone,
     describe,
     features_of,
-    handles_missing,
     n_outputs_for,
     n_parameters,
 )
-from raxss.method.backbones.share_missing import share_added
 from raxss.method.backbones.sizes import check_network, check_window
 from raxss.method.backbones.window_classifiers import is_fitted_at_once
+from raxss.method.backbones.window_numbers import with_numbers
 from raxss.method.feature_heads import FeatureHeads
 from raxss.method.inference import Prediction, Predictor, retrieval_settings
 from raxss.method.retrieval.batch import batch_support
@@ -118,8 +117,10 @@ def fresh_learner(
             and not callable(getattr(backbone, "features", None))
         ):  # refused now rather than after training
             features_of(backbone, torch.zeros(2, n_variates, window_length))
-        if config.backbone.share_missing and not is_fitted_at_once(backbone):  # else one of its features
-            backbone = share_added(backbone, n_variates, window_length, n_outputs_for(n_classes))
+        if not is_fitted_at_once(backbone):  # else they are among its features
+            numbers = {"share_missing": config.backbone.share_missing, "context": config.backbone.context}
+            shape = n_variates, window_length, n_outputs_for(n_classes)
+            backbone = with_numbers(backbone, *shape, **numbers)
         heads = None
         if config.learns_from_features:
             backbone.eval()
@@ -170,11 +171,12 @@ def look_at_gaps(
 ) -> GapFinding | None:
     """How far gaps tell the class of the training series, of which the first pool is made; None without gaps.
 
-    Masks go to networks that take them. Where gaps tell the class and are not an input, training plants them.
+    Masks and context go to networks that take them. Where gaps tell the class and are not an input, training plants
+    them.
     """
     pool = pools[0]
     for item in pools:
-        item.with_mask = handles_missing(backbone)
+        item.has_rows_for(backbone)
     finding = gaps_by_class(series, pool.targets.cpu().numpy(), groups, seed=seed)
     if finding is None:
         return None
@@ -306,11 +308,12 @@ def window_pool(
     seed: int,
     device: torch.device,
     marks_padding: bool = False,
+    with_context: bool = False,
     bar: Callable[[list[Series]], AbstractContextManager[Callable[[float], None] | None]],
 ) -> WindowPool:
     """Windows of scaled series with their supports, for Alg. 1; ``bar`` shows the progress of retrieval."""
     shape: dict[str, Any] = {"window_length": window_length, "stride": config.windows.stride}
-    cutting = shape | {"device": device, "marks_padding": marks_padding}
+    cutting = shape | {"device": device, "marks_padding": marks_padding, "with_context": with_context}
     retrieval, weighting = config.retrieval, weighting_named(config.aggregation.weighting)
     if retrieval.refresh != "never":  # equal until the network has features to compare
         without = [windows_without_shape(item.samples, **shape) for item in scaled]

@@ -50,8 +50,8 @@ from raxss.data.training_overlap import TrainingRecord
 from raxss.errors import ModelError
 from raxss.estimator.config import ADDED_LATER, Config
 from raxss.method.backbones.protocol import build_backbone, describe, n_features, n_outputs_for
-from raxss.method.backbones.share_missing import share_added
 from raxss.method.backbones.window_classifiers import is_fitted_at_once
+from raxss.method.backbones.window_numbers import with_numbers
 from raxss.method.feature_heads import FeatureHeads, heads_in_use
 from raxss.method.training.checkpoints import DTYPES, refuse_not_finite, refuse_other_tensors, state_of
 from raxss.uncertainty.calibration import LEVELS, calibration_named
@@ -242,10 +242,9 @@ def _read_model(kind: type[Model], files: ModelFiles, *, backbone: Any, device: 
         n_numbers=header.n_numbers("backbone/"),
     )
     own = not type(network).__module__.startswith("raxss.")  # whose buffers may be masks of -inf
-    if model.share_missing and not is_fitted_at_once(network):
-        network = share_added(
-            network, model.n_variates_, model.window_length_, n_outputs_for(len(model.classes_))
-        )
+    if not is_fitted_at_once(network):
+        shape = model.n_variates_, model.window_length_, n_outputs_for(len(model.classes_))
+        network = with_numbers(network, *shape, share_missing=model.share_missing, context=model.context)
     refuse_other_tensors(header, "backbone/", network.state_dict(), any_size=any_size_of(network))
     tensors = load(files.weights())
     parameters = {f"backbone/{name}" for name, _ in network.named_parameters(remove_duplicate=False)}

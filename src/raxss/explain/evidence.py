@@ -51,14 +51,19 @@ class Evidence:
         probability. Where posteriors are calibrated, ``uncalibrated_<class>...`` are those of the network. Where
         they are smoothed, ``smoothed_<class>...`` are the ones that are weighted. Where samples are missing,
         ``missing_share`` is their share of the window, and ``nonfinite`` marks those with more than half. Under
-        gated weights ``gate`` is
-        added to the support, and ``influence`` goes into the softmax.
+        gated weights ``gate`` is added to the support, and ``influence`` goes into the softmax. Where the model
+        takes the context of windows, this is ``context_position, context_level, context_amplitude``, and
+        ``from_context_<class>...`` is how far it moves the posterior.
     neighbors
         One row a window and rank: ``window, rank, neighbor, start_s, end_s, similarity, overlaps,
         overlap_s, weight_without, weight_change``. Rank 1 is the best. ``overlap_s`` is the time shared with
         the query; ``weight_change`` is what the neighbour adds to the window's weight. It is negative for a
         neighbour below the mean of its list: without it the mean would be higher. Built on first use: 73 bytes a
         row, 1 GB for a day of signal; `leaderboard` builds the rows of one window.
+    from_context
+        ``(C,)`` `probability` less what it is with the mean context of the training windows for every window: how
+        much of it comes from where windows are, and how they differ from the rest of the series. None where the
+        model takes no context.
     effective_windows, effective_share
         1 / sum(alpha²), and its share of the usable windows: 1 is the SSS mean.
     overlap_share
@@ -101,6 +106,7 @@ class Evidence:
     prediction_set: tuple[Any, ...] | None = None
     notes: tuple[str, ...] | None = None
     seen_in_training: str = UNKNOWN
+    from_context: NDArray[np.float64] | None = None
 
     @property
     def probability(self) -> NDArray[np.float64]:

@@ -81,6 +81,8 @@ def summary_of(head: Mapping[str, Any], names: list[str], later: tuple[str, ...]
         given = head["calibrated_probability"]
         found["calibrated_probability"] = _numbers("calibrated_probability", given, len(classes))
         _need("calibration" in head["settings"], "settings tell the calibration")
+    if head.get("from_context") is not None:
+        found["from_context"] = _numbers("from_context", head["from_context"], len(classes))
     if head.get("interval") is not None:
         found["interval"] = _interval(head["interval"], len(classes))
     if head.get("prediction_set") is not None:

@@ -36,7 +36,9 @@ WINDOWS_IN_JSON = 5000  # more than these are left to Parquet: a day of signal h
 NOTEBOOK_BYTES = 1_000_000  # of samples in the page that a notebook shows and keeps
 
 #: Fields that evidence of earlier versions does not have.
-LATER = ("calibrated_probability", "interval", "prediction_set", "notes", "seen_in_training")
+LATER = (
+    "calibrated_probability", "interval", "prediction_set", "notes", "seen_in_training", "from_context",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -181,6 +183,10 @@ class SeriesEvidence(Evidence):
             level = "" if self.interval.level is None else f", {percent(self.interval.level)}"
             lines.append(
                 f"  {self.predicted!r} between {low:.3f} and {high:.3f} ({self.interval.method}{level})"
+            )
+        if self.from_context is not None:
+            lines.append(
+                f"  from context: {self.from_context[place]:+.3f} of the score of {self.predicted!r}"
             )
         if self.prediction_set is not None:
             held = ", ".join(map(repr, self.prediction_set)) or "no class"

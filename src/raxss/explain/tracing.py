@@ -19,6 +19,7 @@ from raxss.explain.evidence import percent
 from raxss.explain.neighbour_lists import NeighborLists
 from raxss.explain.series_evidence import SeriesEvidence
 from raxss.method.aggregation import Aggregation
+from raxss.method.context import CONTEXT, window_context
 from raxss.method.inference import Prediction
 from raxss.method.retrieval.search import Retrieval
 from raxss.method.weighting.protocol import weighting_named
@@ -31,6 +32,7 @@ BOUNDED = {"local": "the nearest in time", "sampled": "stretches spread evenly o
 #: Effective windows above this share of the usable ones: the weights do next to nothing. Below the other,
 #: a handful of windows decides.
 NEARLY_UNIFORM, NEARLY_ONE = 0.95, 0.05
+LEAST_FROM_CONTEXT = 0.005  # of a score, from which on it is stated
 
 
 def trace(
@@ -48,6 +50,7 @@ def trace(
     settings: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
     seen_in_training: str = UNKNOWN,
+    without_context: Prediction | None = None,
 ) -> SeriesEvidence:
     """Take the prediction of one series apart into windows, weights and neighbours.
 
@@ -73,6 +76,8 @@ def trace(
         Warnings of the caller, put before the others.
     seen_in_training
         Whether the model was fitted on this series: one of `raxss.data.training_overlap.STATES`.
+    without_context
+        The prediction with the mean context of the training windows, where the model takes the context of windows.
 
     Examples
     --------
@@ -116,6 +121,11 @@ def trace(
         **{name: getattr(retrieval, name) for name in ("flat", "nonfinite", "lonely", "padded")},
         **({"missing_share": share} if share.any() else {}),
     }
+    if without_context is not None:
+        context = window_context(windows).astype(np.float64)
+        table |= {f"context_{name}": context[:, place] for place, name in enumerate(CONTEXT)}
+        moved = aggregation.posteriors - without_context.aggregation.posteriors
+        table |= by_class("from_context", moved)
     lists = NeighborLists.of(windows, retrieval, aggregation)
     n_bank = len(windows) if retrieval.bank == "series" else retrieval.bank_size
     own = {
@@ -155,6 +165,7 @@ def trace(
         else tuple(item for item, inside in zip(classes, prediction_set, strict=True) if inside),
         notes=tuple(notes),
         seen_in_training=seen_in_training,
+        from_context=None if without_context is None else probability - without_context.probability,
     )
     return replace(evidence, warnings=[*notes, *_warnings_about(evidence, lists)])
 
@@ -230,6 +241,15 @@ def _warnings_about(evidence: SeriesEvidence, lists: NeighborLists) -> list[str]
             f"{n - n_usable} of {n} windows have more than half of their samples missing; their weight is 0 and "
             "they are no one's neighbour."
         )
+    if evidence.from_context is not None:
+        place = evidence.classes.index(evidence.predicted)
+        moved, now = float(evidence.from_context[place]), float(evidence.probability[place])
+        if abs(moved) >= LEAST_FROM_CONTEXT:
+            found.append(
+                f"the score of {evidence.predicted!r}, {now:.2f}, does not rest on the samples of windows alone: "
+                f"{moved:+.2f} of it come from their context (position in the series, level and amplitude against "
+                f"it). With the mean context of the training windows it is {now - moved:.2f}."
+            )
     n_flat = int(windows["flat"].sum())
     if n_flat:
         found.append(f"{n_flat} of {n} windows are flat: similarity 0 to all, support 0, posterior kept.")

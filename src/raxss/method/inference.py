@@ -8,6 +8,7 @@ That does not change a score. `Predictor.aggregate` is the one path from windows
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,7 @@ from raxss._core.memory import in_batches
 from raxss.data.prepare.preprocessing import Scaling
 from raxss.data.series import Series
 from raxss.method.aggregation import Aggregation, aggregate, posteriors_of
+from raxss.method.context import ContextRule, constant_context, mean_context, takes_context
 from raxss.method.feature_heads import FeatureHeads
 from raxss.method.retrieval.cache import cached_retrieve_many
 from raxss.method.retrieval.front import RetrievalConfig, retrieve_many
@@ -113,6 +115,7 @@ class Predictor:
     heads: FeatureHeads | None  # projection and gate, on the CPU in float64
     seed: int  # of the shuffled and random controls
     series_calibration: ProbabilityMap | None = None  # of series probabilities
+    context: ContextRule | None = None  # of windows, in place of their own, where the backbone takes context
 
     def n_windows(self, series: Series) -> int:
         """Number of windows of a series."""
@@ -146,6 +149,16 @@ class Predictor:
     def gated(self) -> bool:
         """Whether a gate is part of the weights."""
         return weighting_named(self.weighting).needs_gate
+
+    @property
+    def takes_context(self) -> bool:
+        """Whether scores depend on where windows are, and how they differ from the rest of their series."""
+        return takes_context(self.backbone)
+
+    def with_neutral_context(self) -> Predictor:
+        """The same with the mean context of the training windows for every window."""
+        neutral = functools.partial(constant_context, values=mean_context(self.backbone))
+        return replace(self, context=neutral)
 
     def window_probabilities(
         self, series: list[Series], *, on_progress: Callable[[float], None] | None = None
@@ -216,7 +229,7 @@ class Predictor:
         self, series: list[Series], progress: _ShareDone, *, retrieves: bool, with_features: bool
     ) -> Iterator[_Work]:
         """Retrieval for a group of series, then the network for one after the other."""
-        scorer, settings = Scorer(self.backbone, self.device), self._retrieval_settings
+        scorer, settings = Scorer(self.backbone, self.device, context=self.context), self._retrieval_settings
         in_features = retrieves and self.retrieval.space == "features"
         for group in self.groups(series):
             scaled = [self.scaling.apply(item) for item in group]

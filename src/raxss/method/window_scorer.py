@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from raxss._core.memory import refuse_too_large
 from raxss.errors import ConfigError, did_you_mean
 from raxss.method.backbones.protocol import handles_missing, logits_and_features
+from raxss.method.context import ContextRule, add_context, takes_context, window_context
 from raxss.method.windows import Windows, missing_samples, network_strip
 
 WINDOWS_A_PASS = 512  # on the CPU: what the network makes of them stays in the caches
@@ -109,9 +110,15 @@ class Scores:
 
 
 class Scorer:
-    """Runs one network over series after series, in smaller passes once memory was short."""
+    """Runs one network over series after series, in smaller passes once memory was short.
 
-    def __init__(self, backbone: nn.Module, device: torch.device) -> None:
+    ``context`` is the context of windows where the network takes one, in place of their own.
+    """
+
+    def __init__(
+        self, backbone: nn.Module, device: torch.device, *, context: ContextRule | None = None
+    ) -> None:
+        self._context = context
         self._backbone = backbone.to(device)
         self._device = device
         self._most_windows: int | None = None  # in a pass, where memory has been short
@@ -174,9 +181,14 @@ class Scorer:
         features: NDArray[np.float64] | None = None
         with torch.inference_mode(), exact_arithmetic():
             cut = self._upload(strip_for(self._backbone, windows)).unfold(1, windows.length, windows.stride)
+            context = context_for(self._backbone, windows, self._context)
+            if context is not None:
+                context = self._on_device(context)
             for first in range(0, len(windows), n_a_pass):
                 which = slice(first, first + n_a_pass)
                 batch = cut[:, which].contiguous().transpose(0, 1)
+                if context is not None:
+                    batch = add_context(batch, context[which])
                 if with_features:
                     raw, vectors = logits_and_features(self._backbone, batch)
                 else:
@@ -202,10 +214,12 @@ class Scorer:
     def _upload(self, strip: NDArray[np.floating]) -> Tensor:
         """All samples as float32 on the device, 0 where missing; with a mask where the network takes one."""
         with_mask = handles_missing(self._backbone) and bool(missing_samples(strip).any())
-        samples = torch.from_numpy(network_strip(strip, with_mask=with_mask))
+        return self._on_device(torch.from_numpy(network_strip(strip, with_mask=with_mask)))
+
+    def _on_device(self, values: Tensor) -> Tensor:
         if self._device.type == "cuda":  # only from pinned memory does a copy not wait for the work before it
-            samples = samples.pin_memory().to(self._device, non_blocking=True)
-        return samples
+            values = values.pin_memory().to(self._device, non_blocking=True)
+        return values
 
     def _event(self) -> torch.cuda.Event | None:
         if self._device.type != "cuda":
@@ -222,6 +236,15 @@ def strip_for(backbone: nn.Module, windows: Windows) -> NDArray[np.floating]:
     marked = np.array(windows.strip, dtype=np.float64)
     marked[:, -windows.n_padded :] = np.nan
     return marked
+
+
+def context_for(
+    backbone: nn.Module, windows: Windows, rule: ContextRule | None = None
+) -> Tensor | None:  # (n_windows, 3)
+    """Context of the windows of a series for a backbone; None where it takes none."""
+    if not takes_context(backbone):
+        return None
+    return torch.from_numpy((rule or window_context)(windows))
 
 
 def _room_for_features(n_windows: int, width: int) -> NDArray[np.float64]:

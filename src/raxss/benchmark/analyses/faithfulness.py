@@ -25,7 +25,7 @@ import pandas as pd
 from raxss._core.atomic import canonical_hash, json_ready, write_text
 from raxss._core.store import computed_once
 from raxss.benchmark.analyses.analysis import Analysis, of_kinds, register_analysis
-from raxss.benchmark.analyses.faithfulness_control import run_controls
+from raxss.benchmark.analyses.faithfulness_control import controls_beside
 from raxss.benchmark.analyses.faithfulness_report import rows_of, write_faithfulness, write_index
 from raxss.benchmark.analyses.mil_adapter import MILModelAdapter
 from raxss.benchmark.baselines.mil import MILClassifier
@@ -102,7 +102,9 @@ class Faithfulness(Analysis):
                 results += [fit.result(found[fit.run.system.name]) for fit in fits]
                 beside = {}
                 if self.controls:
-                    beside = run_controls(table.out / "controls", plan=self.plan, device=device)
+                    beside = controls_beside(
+                        found.values(), table.out / "controls", plan=self.plan, device=device
+                    )
                 title = f"{view.name}, fold {study.seeds.index(seed)}"
                 written = write_faithfulness(found, out=home, title=title, controls=beside)
                 pages.append(written[-1])

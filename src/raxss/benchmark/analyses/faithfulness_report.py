@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 
 from raxss._core.atomic import json_ready, write_bytes, write_json
 from raxss._core.bounded import read_json
-from raxss.benchmark.analyses.faithfulness_control import CONTROLS
+from raxss.benchmark.analyses.faithfulness_control import CONTEXT_CONTROLS, CONTROLS
 from raxss.benchmark.evaluation_set import slug
 from raxss.benchmark.pages.figures import open_axes, png
 from raxss.benchmark.pages.files import csv_of, write_all
@@ -61,6 +61,7 @@ CROSSED = {
     "windows": ("counterfactual", ("fall, strongest window", "fall, random window", "fall beyond random")),
     "flips": ("flip", ("decision can be changed", "share replaced", "seconds replaced")),
     "localisation": ("localisation", ("area", "chance", "base_rate", "by_posterior", "by_weight")),
+    "context": ("context", ("moved", "fall", "flipped", "balanced accuracy lost")),
     "stability": ("stability", ("rank_correlation", "top_overlap", "moved", "flipped")),
 }  # fmt: skip
 MARKS = {"yes": "✓", "no": "✗", "unclear": "?"}
@@ -92,6 +93,7 @@ def write_faithfulness(
     verdicts = {
         name: verdict(some, has_layers="network" not in _not_of_the_whole(everyone[name]))
         for name, some in judged.items()
+        if name not in CONTEXT_CONTROLS  # of one probe, not of whole explanations
     }
     rows = [{"model": name, **asdict(item)} for name, some in judged.items() for item in some]
     tables["statements"] = pd.DataFrame(rows)
@@ -116,6 +118,7 @@ def write_faithfulness(
         claims=_claims(judged),
         rules=_rules(judged),
         has_controls=bool(controls),
+        has_context_controls=any(name in controls for name in CONTEXT_CONTROLS),
     )
     reported = {
         name: {"verdict": word, "why": why, "said": [[item.holds, item.said] for item in judged[name]]}

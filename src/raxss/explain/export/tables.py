@@ -162,11 +162,17 @@ def _summary_row(evidence: Evidence) -> dict[str, Any]:
 
 
 def _uncertainty_columns(evidence: Evidence) -> dict[str, Any]:
-    """As ``raxss predict`` has them: seen in training, the sum where it was calibrated, the interval, the set."""
+    """As ``raxss predict`` has them: seen in training, the sum where it was calibrated, the interval, the set.
+
+    And what comes from the context of windows, where the model takes it.
+    """
     columns: dict[str, Any] = {"seen_in_training": evidence.seen_in_training}
     if evidence.calibrated_probability is not None:
         sums = zip(evidence.classes, evidence.series_probability, strict=True)
         columns |= {f"uncalibrated_{class_}": float(item) for class_, item in sums}
+    if evidence.from_context is not None:
+        moved = zip(evidence.classes, evidence.from_context, strict=True)
+        columns |= {f"from_context_{class_}": float(item) for class_, item in moved}
     found = evidence.interval
     for place, class_ in enumerate(evidence.classes):
         columns[f"low_{class_}"] = None if found is None else float(found.low[place])

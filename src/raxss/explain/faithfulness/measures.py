@@ -64,6 +64,12 @@ def _measures(parts: Parts, place: int, counts: Mapping[Any, int]) -> Iterator[R
         for name in ("area", "chance", "base_rate", "by_posterior", "by_weight"):
             yield "localisation", "contributions", name, found[name]
         yield "localisation", "contributions", "above chance", found["area"] - found["chance"]
+    for row in results.get("context") or ():
+        for name in ("fall", "moved", "flipped"):
+            yield "context", row["change"], name, row[name]
+        if worth:
+            now = classes[int(np.argmax(row["probability"]))] == facts["label"]
+            yield "context", row["change"], "balanced accuracy lost", worth * (float(right) - float(now))
     for row in (parts.of_all.get("retrieval") or [[]] * (place + 1))[place]:
         for name in ("moved", "weights_moved", "rank_correlation", "top_overlap", "flipped"):
             yield "retrieval", row["control"], name, row[name]

@@ -31,8 +31,9 @@ from raxss.explain.faithfulness.timeline import spread
 from raxss.method.aggregation import posteriors_of
 from raxss.method.backbones.protocol import handles_missing
 from raxss.method.backbones.window_classifiers import is_fitted_at_once
+from raxss.method.context import ContextRule, add_context, takes_context
 from raxss.method.inference import Predictor
-from raxss.method.window_scorer import strip_for
+from raxss.method.window_scorer import context_for, strip_for
 from raxss.method.windows import missing_samples, network_strip, windows_of
 
 Floats = NDArray[np.float64]
@@ -110,6 +111,11 @@ class ModelAdapter(ABC):
         return not self.is_fitted_at_once or any(True for _ in self.network.parameters())
 
     @property
+    def takes_context(self) -> bool:
+        """Whether scores depend on the context of windows."""
+        return takes_context(self.network)
+
+    @property
     def identity(self) -> dict[str, Any]:
         """All that decides its outputs, for hashes."""
         return {
@@ -175,7 +181,11 @@ class ModelAdapter(ABC):
         """
         length, stride, device, network = attribution.window_length, self.stride, self.device, self.network
         start_of_path = scaled.with_samples(BASELINES[baseline](scaled.samples, seed))
-        own = strip_for(network, windows_of(scaled, window_length=length, stride=stride))
+        cut = windows_of(scaled, window_length=length, stride=stride)
+        own, context = (
+            strip_for(network, cut),
+            context_for(network, cut),
+        )  # the context is the same along the path
         missing = missing_samples(own)
         masked = bool(missing.any()) and handles_missing(network)  # the mask is the same along the path
         strips = [network_strip(own, with_mask=masked)]
@@ -191,7 +201,8 @@ class ModelAdapter(ABC):
         for first in range(0, len(weights), step):
             starts = attribution.starts[first : first + step]  # some may be left out
             rows = torch.from_numpy(starts // stride).to(device)
-            windows, start = (item[rows] for item in both)
+            where = None if context is None else context[starts // stride].to(device)
+            windows, start = (add_context(item[rows], where) for item in both)
             share = weights[first : first + step]
 
             def some_value(x: Tensor, share: Tensor = share) -> Tensor:
@@ -220,7 +231,7 @@ class ModelAdapter(ABC):
         Of outputs with a time axis, mean and deviation over it; layers without parameters are left out.
         """
         windows = windows_of(scaled, window_length=self.window_length, stride=self.stride)
-        samples = strip_for(network, windows)
+        samples, context = strip_for(network, windows), context_for(network, windows)
         masked = bool(missing_samples(samples).any()) and handles_missing(network)
         strip = torch.from_numpy(network_strip(samples, with_mask=masked)).to(self.device)
         cut = strip.unfold(1, self.window_length, self.stride).transpose(0, 1)
@@ -243,8 +254,10 @@ class ModelAdapter(ABC):
         ]
         try:
             with torch.no_grad():
-                for some in cut.split(256):
-                    network(some.contiguous())
+                for first in range(0, len(cut), 256):
+                    which = slice(first, first + 256)
+                    where = None if context is None else context[which].to(self.device)
+                    network(add_context(cut[which].contiguous(), where))
         finally:
             for hook in hooks:
                 hook.remove()
@@ -313,6 +326,10 @@ class WindowModelAdapter(ModelAdapter):
     def with_network(self, network: nn.Module) -> Self:
         """The same with another network."""
         return self.of(replace(self.predictor, backbone=network), self.classes)
+
+    def with_context(self, rule: ContextRule) -> Self:
+        """The same with another context of windows."""
+        return self.of(replace(self.predictor, context=rule), self.classes)
 
     def with_stride(self, stride: int) -> Self:
         """The same at another stride."""

@@ -18,9 +18,10 @@ from torch import Tensor
 
 from raxss.data.series import Series
 from raxss.method.backbones.protocol import handles_missing, logits_and_features
+from raxss.method.context import add_context
 from raxss.method.inference import Predictor
 from raxss.method.retrieval.search import Retrieval
-from raxss.method.window_scorer import WINDOWS_A_PASS, exact_arithmetic, strip_for
+from raxss.method.window_scorer import WINDOWS_A_PASS, context_for, exact_arithmetic, strip_for
 from raxss.method.windows import Windows, network_strip, window_starts, windows_of
 
 Floats = NDArray[np.float64]
@@ -40,6 +41,7 @@ class Distinct:
     copies: NDArray[np.int64]  # (n_distinct,) a copy that has the window
     windows: NDArray[np.int64]  # (n_distinct,) its place in that copy
     places: NDArray[np.int64]  # (n_copies, n_windows) which of the distinct windows each is
+    context: Tensor | None = None  # (n_copies, n_windows, 3), for a network that takes it
 
     def __len__(self) -> int:
         return len(self.copies)
@@ -48,12 +50,14 @@ class Distinct:
         """All of them, ``(n, n_variates, length)`` at a time on the device; the strips go there once."""
         cut = self.strips.to(device).unfold(2, self.length, self.stride).transpose(1, 2)
         copies, windows = (torch.from_numpy(item).to(device) for item in (self.copies, self.windows))
+        context = None if self.context is None else self.context.to(device)
         at_once = WINDOWS_A_PASS
         if device.type != "cpu":
             at_once = max(SAMPLES_A_PASS // (self.strips.shape[1] * self.length), 1)
         for first in range(0, len(self), at_once):
             which = slice(first, first + at_once)
-            yield which, cut[copies[which], windows[which]]
+            some = copies[which], windows[which]
+            yield which, add_context(cut[some], None if context is None else context[some])
 
 
 def portions(
@@ -69,12 +73,16 @@ def portions(
             yield places[first : first + step]
 
 
-def distinct_windows(of_copies: Sequence[Windows], *, with_mask: bool = False) -> Distinct:
+def distinct_windows(
+    of_copies: Sequence[Windows], *, with_mask: bool = False, context: Sequence[Tensor] | None = None
+) -> Distinct:
     """Find the windows that differ, of copies with the same number of samples.
 
     Only windows with the same start are compared, by sums of their samples' bits times random numbers, which are
     differences of running sums: no window is looked at. ``with_mask``: for a network that takes a mask of missing
-    samples, which is there where any copy has gaps.
+    samples, which is there where any copy has gaps. ``context``: of the windows of each copy ``(n_windows, 3)``,
+    for networks that take it. Windows that differ in it are different ones; a copy that differs anywhere has
+    another mean, so that few are the same then.
     """
     item = of_copies[0]
     with_mask = with_mask and any(windows.has_gaps for windows in of_copies)
@@ -87,6 +95,9 @@ def distinct_windows(of_copies: Sequence[Windows], *, with_mask: bool = False) -
         sums = np.zeros((n_copies, strips.shape[2] + 1), dtype=np.uint64)  # they wrap around
         np.cumsum((strips.view(np.uint32) * factors).sum(axis=1), axis=1, out=sums[:, 1:])
         keys.append(sums[:, item.starts + item.length] - sums[:, item.starts])
+    every = None if context is None else torch.stack(list(context))
+    if every is not None:
+        keys += [*np.ascontiguousarray(every.numpy()).view(np.uint32).astype(np.uint64).transpose(2, 0, 1)]
     table = np.stack([key.ravel() for key in keys])
     order = np.lexsort(table[::-1])
     new = np.append(True, (np.diff(table[:, order], axis=1) != 0).any(axis=0))
@@ -105,6 +116,7 @@ def distinct_windows(of_copies: Sequence[Windows], *, with_mask: bool = False) -
         first // n_windows,
         first % n_windows,
         places.reshape(n_copies, n_windows),
+        every,
     )
 
 
@@ -147,7 +159,12 @@ def _at_once(predictor: Predictor, copies: list[Series]) -> Floats:
         windows_of(item, window_length=predictor.window_length, stride=predictor.stride) for item in scaled
     ]
     seen = [replace(item, strip=strip_for(predictor.backbone, item)) for item in cut]
-    distinct = distinct_windows(seen, with_mask=handles_missing(predictor.backbone))
+    context = [context_for(predictor.backbone, item, predictor.context) for item in cut]
+    distinct = distinct_windows(
+        seen,
+        with_mask=handles_missing(predictor.backbone),
+        context=[item for item in context if item is not None] or None,
+    )
     logits, features = _scored(predictor, distinct)
     gate = predictor.standardise(features)
     _, posteriors = predictor.window_posteriors(logits)

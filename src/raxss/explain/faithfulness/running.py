@@ -27,6 +27,7 @@ from raxss._core.store import computed_once
 from raxss.data.series import Series
 from raxss.errors import ConfigError, one_of
 from raxss.explain.evidence import safe_name
+from raxss.explain.faithfulness.context_moved import moved_context
 from raxss.explain.faithfulness.counterfactual import replaced_windows, smallest_flips
 from raxss.explain.faithfulness.deletion import (
     CONTRIBUTION,
@@ -51,11 +52,12 @@ from raxss.explain.faithfulness.stability import changed_a_little
 from raxss.method.backbones.mixture import Mixture
 
 REVISION = 2  # raised where the same settings came to mean other numbers
-DELETION, COUNTERFACTUAL, STABILITY, LOCALISATION = OF_A_SERIES = (
+DELETION, COUNTERFACTUAL, STABILITY, LOCALISATION, CONTEXT = OF_A_SERIES = (
     "deletion",
     "counterfactual",
     "stability",
     "localisation",
+    "context",
 )
 RETRIEVAL, NETWORK, FEATURES = OF_ALL = ("retrieval", "network", "features")
 PROBES = (*OF_A_SERIES, *OF_ALL)
@@ -253,6 +255,8 @@ class _Probing:
             }
         if probe == STABILITY:
             return changed_a_little(self.adapter, attribution, other=self.other, seed=seed)
+        if probe == CONTEXT:
+            return moved_context(self.adapter, attribution, seed=seed)
         truth = self.truth.get(attribution.series.name)
         class_ = attribution.predicted
         if self.event_class is not None:
@@ -304,6 +308,9 @@ class SeriesFaithfulness:
     )  # what randomised neighbours do to it; empty where weights do not come from neighbours
     not_applicable: dict[str, str] = field(default_factory=dict)  # probe -> sentence that says why
     in_part: dict[str, str] = field(default_factory=dict)  # probe -> sentence about the part that it is of
+    context: pd.DataFrame = field(
+        default_factory=pd.DataFrame
+    )  # what other contexts of windows do to the score
 
     def gains(self) -> pd.DataFrame:
         """A row for each order that exists, a column for each baseline: area gained over random orders."""
@@ -336,6 +343,11 @@ class SeriesFaithfulness:
         lines += [f"  {sentence}" for sentence in self.in_part.values()]
         for row in self.stability.to_dict("records"):
             lines.append(f"  the same after {row['change']}: {row['rank_correlation']:.2f}")
+        for row in self.context.to_dict("records"):
+            outcome = "the decision changes" if row["flipped"] else "the decision stays"
+            lines.append(
+                f"  context of windows {row['change']}: the score falls by {row['fall']:+.3f}, {outcome}"
+            )
         lines += [f"  no order by {name}: {why}" for name, why in self.deletion.missing.items()]
         lines += [f"  {sentence}" for sentence in self.not_applicable.values()]
         return "\n".join(lines)
@@ -388,4 +400,5 @@ def faithfulness_of(
         retrieval=pd.DataFrame(retrieval),
         not_applicable=not_applicable(adapter),
         in_part=in_part(adapter),
+        context=pd.DataFrame(moved_context(adapter, attribution, seed=seed) or []),
     )

@@ -20,6 +20,7 @@ import pandas as pd
 
 from raxss._core.bounded import read_json
 from raxss.errors import DataError, ModelError, display_name
+from raxss.explain.faithfulness.context_moved import CHANGES
 from raxss.explain.faithfulness.perturbation import BASELINES
 
 Holds = Literal["yes", "no", "unclear"]
@@ -105,7 +106,7 @@ def statements(summary: Frame, *, n_classes: int = 2) -> list[Statement]:
 
 
 def _rules(n_classes: int, n_steps: int, changes: Iterable[str]) -> Iterator[Rule]:
-    """Rules about decisions, deletion, retrieval, the network, windows, events and stability."""
+    """Rules about decisions, deletion, retrieval, context, the network, windows, events and stability."""
     yield Rule(
         ("decision", "model", "balanced accuracy"),
         "The model decides better than chance on these series.",
@@ -159,6 +160,16 @@ def _rules(n_classes: int, n_steps: int, changes: Iterable[str]) -> Iterator[Rul
         "With inverted neighbours decisions get better (balanced accuracy lost)",
         "With inverted neighbours decisions are as good as can be seen (balanced accuracy lost)",
     )
+    for change in CHANGES:
+        yield Rule(
+            ("context", change, "moved"),
+            f"The score depends on where windows are, or how they differ from the rest (context {change}).",
+            f"mean distance of the predicted class's probability above {LEAST_MOVE}",
+            LEAST_MOVE,
+            f"With the context of windows {change}, and their samples as they are, the score moves (mean distance)",
+            f"With the context of windows {change} the score stays, so it rests on their samples (mean distance)",
+            f"With the context of windows {change} the score may move a little (mean distance)",
+        )
     last = f"step {n_steps}"
     yield Rule(
         ("network", last, "rank_correlation, size"),

@@ -35,7 +35,7 @@ class SklearnClassifier(WindowClassifier):
     ----------
     estimator
         An instance that is a template: it is not fitted itself.
-    view, normalise, share_missing
+    view, normalise, share_missing, context
         See `WindowClassifier`.
 
     Examples
@@ -59,9 +59,16 @@ class SklearnClassifier(WindowClassifier):
         view: str = "statistics",
         normalise: bool = False,
         share_missing: bool = False,
+        context: bool = False,
     ) -> None:
         super().__init__(
-            n_variates, window_length, n_outputs, view=view, normalise=normalise, share_missing=share_missing
+            n_variates,
+            window_length,
+            n_outputs,
+            view=view,
+            normalise=normalise,
+            share_missing=share_missing,
+            context=context,
         )
         self.estimator = _checked(estimator)
         self.describe_as = f"{type(estimator).__name__} on {self.described_view}"
@@ -141,8 +148,14 @@ def maker_of(estimator: Any) -> Callable[..., SklearnClassifier]:
         view: str = "statistics",
         normalise: bool = False,
         share_missing: bool = False,
+        context: bool = False,
     ) -> SklearnClassifier:
-        options: dict[str, Any] = {"view": view, "normalise": normalise, "share_missing": share_missing}
+        options: dict[str, Any] = {
+            "view": view,
+            "normalise": normalise,
+            "share_missing": share_missing,
+            "context": context,
+        }
         return SklearnClassifier(n_variates, window_length, n_outputs, estimator=estimator, **options)
 
     return make

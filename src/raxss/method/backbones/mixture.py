@@ -12,6 +12,7 @@ ensemble.py is a mean of networks that are trained together.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ from raxss.method.backbones.window_classifiers import (
     is_fitted_at_once,
     logits_of_posteriors,
 )
+from raxss.method.context import add_context, split_context, takes_context
 from raxss.method.windows import LONGEST_WHOLE, MANY_SERIES
 
 #: Members of every mixture: PPV features and statistics, of windows as they are and at unit deviation.
@@ -150,6 +152,17 @@ class Mixture(nn.Module):
         """Whether the share of missing samples is a feature of a member."""
         return any(getattr(member, "share_missing", False) for member in self.members)
 
+    @property
+    def takes_context(self) -> bool:
+        """Whether the context of windows is a feature of a member."""
+        return any(map(takes_context, self.members))
+
+    @property
+    def context_mean(self) -> Tensor:
+        """Mean context of the training windows ``(3,)``, which are those of every member."""
+        found: Tensor = next(member for member in self.members if takes_context(member)).context_mean  # type: ignore[assignment]
+        return found
+
     def fit_windows(self, training: TrainingWindows) -> Floats:
         """Fit the window classifiers; unless a network is a member, weigh them by their out-of-fold posteriors.
 
@@ -157,10 +170,15 @@ class Mixture(nn.Module):
         NaN for windows in no fold.
         """
         fitted: list[Any] = [member for member in self.members if is_fitted_at_once(member)]
-        found = np.stack([member.fit_windows(training) for member in fitted])
+        found = np.stack(
+            [
+                member.fit_windows(replace(training, windows=self._seen_by(member, training.windows)))
+                for member in fitted
+            ]
+        )
         self.weights.fill_(1 / len(self.members))
         if self.disturbed is not None:
-            self.disturbed.fit_windows(training)
+            self.disturbed.fit_windows(replace(training, windows=self._without_context(training.windows)))
         if self.network is not None:
             return found.mean(axis=0)
         held_out = training.folds >= 0
@@ -214,20 +232,31 @@ class Mixture(nn.Module):
         )
         mixed = torch.tensordot(self.weights, torch.stack(posteriors), dims=1)
         if self.disturbed is not None:
-            share, other = self.disturbed(windows, fold=fold)
+            share, other = self.disturbed(self._without_context(windows), fold=fold)
             mixed = (1 - share) * mixed + share * other
         return logits_of_posteriors(mixed, self.n_outputs), torch.cat(features, dim=1)
 
     def _member(self, place: int, windows: Tensor, *, fold: int | None = None) -> tuple[Tensor, Tensor]:
         """Posteriors ``(batch, C)`` in float64, and features in float32, of one member."""
         member = self.members[place]
-        if not handles_missing(member):
-            windows = split_mask(windows, self.n_variates)[0]
+        windows = self._seen_by(member, windows)
         if fold is None or not is_fitted_at_once(member):
             logits, features = logits_and_features(member, windows)
         else:
             logits, features = member.logits_and_features(windows, fold=fold)  # type: ignore[operator]
         return posteriors_of(logits.double()), features.float()
+
+    def _without_context(self, windows: Tensor) -> Tensor:
+        return split_context(windows, self.n_variates)[0] if self.takes_context else windows
+
+    def _seen_by(self, member: nn.Module, windows: Tensor) -> Tensor:
+        """Windows with those of the rows for mask and context that a member takes."""
+        if handles_missing(member) and takes_context(member) == self.takes_context:
+            return windows
+        inner, context = split_context(windows, self.n_variates) if self.takes_context else (windows, None)
+        if not handles_missing(member):
+            inner = split_mask(inner, self.n_variates)[0]
+        return add_context(inner, context) if takes_context(member) else inner
 
 
 def _checked_members(members: str | Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

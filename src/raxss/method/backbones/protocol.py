@@ -12,7 +12,8 @@ moments from them into buffers.
 Missing samples are 0 in every variate, the neutral value of scaled signals. A network whose class says
 ``handles_missing = True`` also gets a mask, as one more row behind the variates: 1 where a sample is present, 0
 where it is missing; where no sample of the series (in training: of the pool) is missing there is no such row.
-`split_mask` takes it off. Other networks get the neutral value alone.
+`split_mask` takes it off. Other networks get the neutral value alone. A module that says ``takes_context = True``
+gets the context of each window in a last row (../context.py), where windows come from series, not on a trial.
 
 Next: convnet.py, patchtst.py and multiview.py.
 """
@@ -392,10 +393,12 @@ class BackboneConfig:
     backbone: Any = "mixture"  # a name, or a callable (n_variates, window_length, n_outputs) -> module
     backbone_options: Mapping[str, Any] = field(default_factory=dict)
     share_missing: bool = False  # the share of missing samples of a window is one more input
+    context: bool = False  # so are position, level and amplitude of a window in its series
 
     def __post_init__(self) -> None:
-        if not isinstance(self.share_missing, bool):
-            raise ConfigError(f"backbone.share_missing must be true or false, got {self.share_missing!r}.")
+        for name in ("share_missing", "context"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"backbone.{name} must be true or false, got {getattr(self, name)!r}.")
         if not isinstance(self.backbone_options, Mapping):
             raise ConfigError(
                 f"backbone.backbone_options must be a mapping of names to values, got {self.backbone_options!r}."

@@ -42,7 +42,7 @@ class Ridge(WindowClassifier):
 
     Parameters
     ----------
-    view, normalise, share_missing
+    view, normalise, share_missing, context
         See `WindowClassifier`.
 
     Examples
@@ -66,9 +66,16 @@ class Ridge(WindowClassifier):
         view: str = "ppv",
         normalise: bool = False,
         share_missing: bool = False,
+        context: bool = False,
     ) -> None:
         super().__init__(
-            n_variates, window_length, n_outputs, view=view, normalise=normalise, share_missing=share_missing
+            n_variates,
+            window_length,
+            n_outputs,
+            view=view,
+            normalise=normalise,
+            share_missing=share_missing,
+            context=context,
         )
         self.register_buffer("coefficients", torch.zeros(self.d, self.n_classes, dtype=torch.float64))
         self.register_buffer("intercept", torch.zeros(self.n_classes, dtype=torch.float64))

@@ -60,10 +60,17 @@ class Trees(WindowClassifier):
         view: str = "statistics",
         normalise: bool = False,
         share_missing: bool = False,
+        context: bool = False,
         n_trees: int = 300,
     ) -> None:
         super().__init__(
-            n_variates, window_length, n_outputs, view=view, normalise=normalise, share_missing=share_missing
+            n_variates,
+            window_length,
+            n_outputs,
+            view=view,
+            normalise=normalise,
+            share_missing=share_missing,
+            context=context,
         )
         at_least("n_trees", n_trees, 1)
         check_at_most(n_trees=n_trees)
@@ -130,7 +137,7 @@ class ExtraTrees(Trees):
 
     Parameters
     ----------
-    view, normalise, share_missing
+    view, normalise, share_missing, context
         See `WindowClassifier`.
     n_trees
         In all, over the folds.
@@ -157,7 +164,7 @@ class RandomForest(Trees):
 
     Parameters
     ----------
-    view, normalise, share_missing
+    view, normalise, share_missing, context
         See `WindowClassifier`.
     n_trees
         In all, over the folds.

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from raxss.errors import one_of
 from raxss.method.backbones.protocol import split_mask
 from raxss.method.backbones.views import VIEWS, WindowView
+from raxss.method.context import N_CONTEXT, split_context, takes_context
 
 Floats = NDArray[np.float64]
 
@@ -39,7 +40,7 @@ class TrainingWindows:
     A fold holds whole groups of series. -1 stands for windows that are in no fold and so never held out.
     """
 
-    windows: Tensor  # (n, n_variates, length) scaled, or (n, n_variates + 1, length) with the mask of samples
+    windows: Tensor  # (n, n_variates, length) scaled, with further rows for mask and context
     targets: NDArray[np.int64]  # (n,) class indices
     series: NDArray[np.int64]  # (n,) index of the series that a window is of
     folds: NDArray[np.int64]  # (n,) from 0, or -1
@@ -78,6 +79,8 @@ class WindowClassifier(nn.Module):
         Bring each window to mean 0 and deviation 1 first.
     share_missing
         The share of missing samples is one more feature (`share_missing_of`).
+    context
+        Position, level and amplitude of the window in its series are three more (`window_context`).
 
     Examples
     --------
@@ -110,6 +113,7 @@ class WindowClassifier(nn.Module):
         view: str = "statistics",
         normalise: bool = False,
         share_missing: bool = False,
+        context: bool = False,
     ) -> None:
         super().__init__()
         one_of("view", view, tuple(VIEWS))
@@ -119,7 +123,8 @@ class WindowClassifier(nn.Module):
         self.describe_as = f"{type(self).__name__} on {self.described_view}"
         self.view: WindowView = VIEWS[view](n_variates, window_length, normalise=normalise)
         self.share_missing = share_missing
-        self.d = self.view.d + int(share_missing)
+        self.takes_context = context
+        self.d = self.view.d + int(share_missing) + N_CONTEXT * int(context)
         self.register_buffer("mean", torch.zeros(self.d))
         self.register_buffer("deviation", torch.ones(self.d))
         self.register_buffer("components", torch.zeros(self.d, N_COMPONENTS))
@@ -130,7 +135,7 @@ class WindowClassifier(nn.Module):
 
         Returns the out-of-fold posteriors of the windows, ``(n, C)`` in float64; NaN for windows in no fold.
         """
-        windows, present = split_mask(training.windows, self.n_variates)
+        windows, present = split_mask(self._split_context(training.windows)[0], self.n_variates)
         self.view.look_at(windows, present)
         features = self._view(training.windows)
         self.mean.copy_(features.mean(dim=0))
@@ -163,14 +168,24 @@ class WindowClassifier(nn.Module):
         return logits_of_posteriors(found.to(windows.device), self.n_outputs), standard @ self.components
 
     def _view(self, windows: Tensor) -> Tensor:
-        """Features ``(n, d)`` of windows, with the mask of samples as one more row or without; some at a time."""
+        """Features ``(n, d)`` of windows, with rows for mask and context or without; some at a time."""
+        windows, context = self._split_context(windows)
         n_at_once = max(NUMBERS_AT_ONCE // self.view.size, 1)
         parts = (split_mask(some, self.n_variates) for some in windows.split(n_at_once))
         found = torch.cat([self.view(some, present) for some, present in parts])
-        if not self.share_missing:
-            return found
-        share = share_missing_of(windows, self.n_variates)
-        return torch.cat([found, share[:, None].to(found.dtype)], dim=1)
+        numbers = [share_missing_of(windows, self.n_variates)[:, None]] if self.share_missing else []
+        if self.takes_context:
+            numbers.append(self.context_mean.expand(len(windows), -1) if context is None else context)
+        return torch.cat([found, *(some.to(found.dtype) for some in numbers)], dim=1) if numbers else found
+
+    def _split_context(self, windows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Windows without their context, and this, ``(n, 3)``, where it is a feature and they have one."""
+        return split_context(windows, self.n_variates) if self.takes_context else (windows, None)
+
+    @property
+    def context_mean(self) -> Tensor:
+        """Mean context of the training windows ``(3,)``, for `mean_context`."""
+        return self.mean[self.d - N_CONTEXT :]
 
     def _standardise(self, features: Tensor) -> Tensor:
         return (features - self.mean) / self.deviation
@@ -197,6 +212,13 @@ class HeldOut(nn.Module):
         super().__init__()
         self.base, self.fold = base, fold
         self.marks_padding = getattr(base, "marks_padding", False)
+        self.takes_context = takes_context(base)
+
+    @property
+    def context_mean(self) -> Tensor:
+        """That of the backbone: over the windows of all folds."""
+        found: Tensor = self.base.context_mean
+        return found
 
     def forward(self, windows: Tensor) -> Tensor:
         """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""

@@ -124,9 +124,8 @@ def batch_influence(
 def augmented(batch: Batch, augmentation: AugmentationConfig) -> Tensor:
     """The windows of a batch, changed at random; with their mask, changed likewise, where they have one."""
     if batch.present is None:
-        return augment(batch.windows, augmentation)
-    windows, present = augment_with_gaps(batch.values, batch.present, augmentation)
-    return torch.cat([windows, present], dim=1) if batch.with_mask else windows
+        return batch.changed(augment(batch.values, augmentation), None)
+    return batch.changed(*augment_with_gaps(batch.values, batch.present, augmentation))
 
 
 def take_step(

@@ -15,10 +15,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from raxss._core.memory import available_bytes, gigabytes, refuse_too_large
 from raxss.data.series import Series
+from raxss.method.backbones.protocol import handles_missing
+from raxss.method.context import N_CONTEXT, add_context, n_context_rows, takes_context, window_context
 from raxss.method.windows import missing_samples, network_strip, window_starts, windows_of
 
 #: Scored at once where nothing is learned; on a GPU 8192 windows of 1024.
@@ -32,18 +34,25 @@ logger = logging.getLogger("raxss")
 class Batch(NamedTuple):
     """Some windows of a pool, on the training device."""
 
-    windows: Tensor  # (batch, n_variates, window_length)
+    windows: Tensor  # (batch, n_variates, window_length), with rows for mask and context behind the variates
     series: Tensor  # (batch,)
     starts: Tensor  # (batch,)
     influence: Tensor  # (batch,)
     flat: Tensor  # (batch,)
     present: Tensor | None = None  # (batch, 1, window_length) of 1 and 0; None where the pool has no gaps
-    with_mask: bool = False  # whether the last row of the windows is that mask
+    with_mask: bool = False  # whether the row behind the variates is that mask
+    context: Tensor | None = None  # (batch, 3), where the last row of the windows is that
 
     @property
     def values(self) -> Tensor:
-        """``(batch, n_variates, window_length)``, without a mask."""
-        return self.windows[:, :-1] if self.with_mask else self.windows
+        """``(batch, n_variates, window_length)``, without mask and context."""
+        n_rows = 0 if self.context is None else n_context_rows(self.windows.shape[2])
+        return self.windows[:, : self.windows.shape[1] - n_rows - self.with_mask]
+
+    def changed(self, values: Tensor, present: Tensor | None) -> Tensor:
+        """Other samples and masks of these windows, as `windows` has them; the context stays."""
+        masked = values if present is None or not self.with_mask else torch.cat([values, present], dim=1)
+        return add_context(masked, self.context)
 
 
 class WindowPool:
@@ -63,6 +72,9 @@ class WindowPool:
         set later.
     marks_padding
         Whether the padding behind short series counts as missing in this mask.
+    with_context
+        Whether windows have their context in a last row, for a backbone that takes it. It is that of the windows as
+        they are, also where training changes them.
     on_host
         Keep the strip in the host's memory and copy each batch to the device, which is slower; by default where a
         GPU has no room for the pool.
@@ -80,6 +92,7 @@ class WindowPool:
         device: torch.device,
         with_mask: bool = False,
         marks_padding: bool = False,
+        with_context: bool = False,
         on_host: bool | None = None,
     ) -> None:
         self.window_length = window_length
@@ -89,6 +102,7 @@ class WindowPool:
             for item in series
         )
         self.with_mask = with_mask
+        self.with_context = with_context
         self.plants_gaps = False  # on windows in training: `plant_gaps`
         self.device = device
         self.n_series = len(series)
@@ -97,7 +111,7 @@ class WindowPool:
         self.n_windows = np.array([mask.sum() for mask in usable])
         self.on_host = self._too_large(series) if on_host is None else on_host
         place = torch.device("cpu") if self.on_host else device
-        strips, starts, offset = [], [], 0
+        strips, starts, contexts, offset = [], [], [], 0
         for item, mask in zip(series, usable, strict=True):
             n_padded, filler = max(window_length - item.n_samples, 0), np.nan if marks_padding else 0.0
             padded = (
@@ -109,9 +123,14 @@ class WindowPool:
             within = window_starts(item.n_samples, window_length=window_length, stride=stride)[mask]
             strips.append(strip)
             starts.append(within + offset)
+            if with_context:
+                contexts.append(
+                    window_context(windows_of(item, window_length=window_length, stride=stride))[mask]
+                )
             offset += strip.shape[1]
         self.strip = torch.from_numpy(np.concatenate(strips, axis=1)).to(place)
         self.starts = torch.from_numpy(np.concatenate(starts)).to(place)
+        self.context = torch.from_numpy(np.concatenate(contexts)).to(place) if with_context else None
         self.series = torch.from_numpy(np.repeat(np.arange(self.n_series), self.n_windows)).to(place)
         kept = np.concatenate(usable)
         self.influence = torch.from_numpy(np.concatenate(influence)[kept].astype(np.float32)).to(place)
@@ -128,13 +147,15 @@ class WindowPool:
         stride: int,
         device: torch.device,
         marks_padding: bool = False,
+        with_context: bool = False,
     ) -> Self:
         """A pool whose usable windows have the same influence, 0; flat ones are not marked."""
         cut = [windows_of(item, window_length=window_length, stride=stride) for item in series]
         influence = [np.where(item.unusable, np.nan, 0.0) for item in cut]
         flat = [np.zeros(len(item), dtype=np.bool_) for item in cut]
         cutting: dict[str, Any] = {"window_length": window_length, "stride": stride, "device": device}
-        return cls(series, targets, influence, flat, **cutting, marks_padding=marks_padding)
+        cutting |= {"marks_padding": marks_padding, "with_context": with_context}
+        return cls(series, targets, influence, flat, **cutting)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -142,7 +163,8 @@ class WindowPool:
     def _too_large(self, series: Sequence[Series]) -> bool:
         """Whether a GPU has no room for this pool, with a warning; refuses what does not fit on the host either."""
         n_values = sum(item.n_variates * max(item.n_samples, self.window_length) for item in series)
-        needed = 4 * n_values + BYTES_A_WINDOW * int(self.n_windows.sum())
+        a_window = BYTES_A_WINDOW + 4 * N_CONTEXT * self.with_context
+        needed = 4 * n_values + a_window * int(self.n_windows.sum())
         refuse_too_large(
             needed + 4 * n_values,  # while it is built
             f"training on {int(self.n_windows.sum()):,} windows of {len(series)} series",
@@ -161,13 +183,26 @@ class WindowPool:
         )
         return True
 
+    def has_rows_for(self, backbone: nn.Module) -> None:
+        """Let windows have the rows that a backbone takes, behind the variates: a mask, their context."""
+        self.with_mask = handles_missing(backbone)
+        self.with_context = takes_context(backbone)
+        assert self.context is not None or not self.with_context, "the pool was made without context"
+
     def gather(self, indices: Tensor) -> Tensor:
         """Windows ``(batch, n_variates, window_length)`` by their index in the pool, as the network gets them.
 
-        With a mask as one more row where samples are missing in the pool and the network takes it.
+        With a mask as one more row where samples are missing in the pool and the network takes it, and with the
+        context in a last row where it takes that.
         """
         rows = self.strip if self.with_mask else self.strip[: self.n_variates]
-        return self._cut(rows, indices)
+        return add_context(self._cut(rows, indices), self._context(indices))
+
+    def _context(self, indices: Tensor) -> Tensor | None:
+        """Context ``(batch, 3)`` by index, where windows have it."""
+        if self.context is None or not self.with_context:
+            return None
+        return self._on_device(self.context[indices])
 
     def present(self, indices: Tensor) -> Tensor | None:
         """Masks ``(batch, 1, window_length)`` by index, 1 where present; None where the pool has no gaps."""
@@ -191,6 +226,7 @@ class WindowPool:
             flat,
             self.present(indices),
             self.with_mask and self.has_gaps,
+            self._context(indices),
         )
 
     def training_windows(self, indices: Tensor, *, seed: int) -> Tensor:
@@ -219,10 +255,7 @@ class WindowPool:
             drawn = (torch.rand(len(own), device=place) * counts[other]).long()
             mask = self._without_padding(by_class[(firsts[other] + drawn).clamp_max(len(self) - 1)])
             present = torch.where(self._on_device(counts[other] > 0)[:, None, None], present * mask, present)
-        windows = batch.values * present
-        if batch.with_mask:
-            windows = torch.cat([windows, present], dim=1)
-        return batch._replace(windows=windows, present=present)
+        return batch._replace(windows=batch.changed(batch.values * present, present), present=present)
 
     def _without_padding(self, indices: Tensor) -> Tensor:
         """Masks as of `present`, in which padding is 1."""
