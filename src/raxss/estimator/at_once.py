@@ -25,6 +25,7 @@ from raxss.estimator.config import Config
 from raxss.method.backbones.any_classifier import is_sklearn_classifier
 from raxss.method.backbones.mixture import Mixture, members_for
 from raxss.method.backbones.protocol import WINDOW_CLASSIFIERS, handles_missing
+from raxss.method.backbones.views import VIEWS
 from raxss.method.backbones.window_classifiers import TrainingWindows, WindowClassifier, is_fitted_at_once
 from raxss.method.inference import Prediction, Predictor
 from raxss.method.training.window_pool import WindowPool
@@ -35,16 +36,28 @@ MOST_SAMPLES = 2**27  # of these
 MOST_SERIES = 400  # that are predicted out of fold; the standard error of an accuracy over them is .025
 
 
-def with_members(config: Config, lengths: Sequence[int], n_variates: int) -> Config:
-    """Settings in which the members of a mixture are named, for series of these lengths, with the share missing."""
+def with_members(
+    config: Config, lengths: Sequence[int], n_variates: int, *, rate: float | None = None
+) -> Config:
+    """Settings in which the members of a mixture are named, for series of these lengths, with the share missing.
+
+    A view that needs the sampling rate and has none gets ``rate``, where that is known; it is saved with the rest.
+
+    >>> config = Config.from_parameters({"backbone": "ridge", "backbone_options": {"view": "beats"}})
+    >>> dict(with_members(config, [5000], 1, rate=250.0).backbone.backbone_options)
+    {'view': 'beats', 'rate': 250.0}
+    """
     backbone, options = config.backbone.backbone, dict(config.backbone.backbone_options)
     if backbone == "mixture":
         if options.get("members", "auto") == "auto":
             options["members"] = members_for(lengths, n_variates)
         if config.backbone.share_missing:
             options["members"] = [_with_share_missing(table) for table in options["members"]]
-    elif config.backbone.share_missing and _is_window_classifier(backbone):
-        options["share_missing"] = True
+        options["members"] = [_with_rate(table, rate) for table in options["members"]]
+    elif _is_window_classifier(backbone):
+        options = _with_rate(options, rate)
+        if config.backbone.share_missing:
+            options["share_missing"] = True
     return replace(config, backbone=replace(config.backbone, backbone_options=options))
 
 
@@ -53,6 +66,14 @@ def _with_share_missing(member: Any) -> Any:
     if not isinstance(member, Mapping) or not _is_window_classifier(member.get("backbone")):
         return member
     return {**member, "share_missing": True}
+
+
+def _with_rate(options: Any, rate: float | None) -> Any:
+    """Options of a window classifier, with the sampling rate where its view needs one and has none."""
+    if rate is None or not isinstance(options, Mapping) or options.get("rate") is not None:
+        return options
+    view = VIEWS.get(str(options.get("view")))
+    return {**options, "rate": rate} if view is not None and view.needs_rate else options
 
 
 def _is_window_classifier(backbone: object) -> bool:

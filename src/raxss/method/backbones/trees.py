@@ -60,11 +60,11 @@ class Trees(WindowClassifier):
         view: str = "statistics",
         normalise: bool = False,
         share_missing: bool = False,
+        rate: float | None = None,
         n_trees: int = 300,
     ) -> None:
-        super().__init__(
-            n_variates, window_length, n_outputs, view=view, normalise=normalise, share_missing=share_missing
-        )
+        options: dict[str, Any] = {"normalise": normalise, "share_missing": share_missing, "rate": rate}
+        super().__init__(n_variates, window_length, n_outputs, view=view, **options)
         at_least("n_trees", n_trees, 1)
         check_at_most(n_trees=n_trees)
         self.n_trees = n_trees
@@ -130,7 +130,7 @@ class ExtraTrees(Trees):
 
     Parameters
     ----------
-    view, normalise, share_missing
+    view, normalise, share_missing, rate
         See `WindowClassifier`.
     n_trees
         In all, over the folds.
@@ -157,7 +157,7 @@ class RandomForest(Trees):
 
     Parameters
     ----------
-    view, normalise, share_missing
+    view, normalise, share_missing, rate
         See `WindowClassifier`.
     n_trees
         In all, over the folds.
