@@ -53,7 +53,8 @@ def with_members(
             options["members"] = members_for(lengths, n_variates)
         if config.backbone.share_missing:
             options["members"] = [_with_share_missing(table) for table in options["members"]]
-        options["members"] = [_with_rate(table, rate) for table in options["members"]]
+        if isinstance(options["members"], list | tuple):  # else refused when the mixture is built
+            options["members"] = [_with_rate(table, rate) for table in options["members"]]
     elif _is_window_classifier(backbone):
         options = _with_rate(options, rate)
         if config.backbone.share_missing:

@@ -44,6 +44,7 @@ REFINEMENT = 0.06  # of the place of a beat, to either side
 BLOCK = 2.0  # each is expected to have a beat
 NEIGHBOURHOOD = 1.2  # to either side, whose largest energy lowers the threshold where beats are small
 THRESHOLD, LEAST_THRESHOLD = 0.2, 0.06
+LEAST_LEVEL = 1e-4  # of the largest energy
 LONG_GAP = 0.04  # shorter ones are interpolated, longer ones end an interval
 
 # Shapes: points of a beat at 80 Hz, 24 of them before its peak.
@@ -223,11 +224,15 @@ def _second_difference(x: Floats, rate: float) -> Floats:
 
 
 def _level(energy: Floats, rate: float) -> Floats:
-    """The median over blocks of 2 s of the largest energy; blocks of 0 are left out."""
+    """The median over blocks of 2 s of the largest energy; blocks of 0 are left out.
+
+    An artefact does not move it. It is not far below the largest of all: next to a single beat, nothing is one.
+    """
     length = energy.shape[1]
     n_blocks = max(int(length / (BLOCK * rate)), 1)
     largest = np.maximum.reduceat(energy, np.arange(n_blocks) * length // n_blocks, axis=1)
-    return _quantiles(np.where(largest > 0, largest, np.nan), (0.5,))[0]
+    median = _quantiles(np.where(largest > 0, largest, np.nan), (0.5,))[0]
+    return np.maximum(median, LEAST_LEVEL * largest.max(axis=1))
 
 
 def _peaks(energy: Floats, level: Floats, rate: float) -> Bools:
