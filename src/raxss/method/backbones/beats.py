@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -91,13 +91,14 @@ def n_beat_features(n_variates: int) -> int:
     return len(names()) + 2 * (len(names()) - N_SHAPE)
 
 
-def names() -> list[str]:
+@cache
+def names() -> tuple[str, ...]:
     """What each feature of one variate is; the points of the median beat are last.
 
     >>> names()[:5], names()[-1]
-    (['too_few', 'beats_per_second', 'rate', 'rr_mean', 'rr_median'], 'shape_31')
+    (('too_few', 'beats_per_second', 'rate', 'rr_mean', 'rr_median'), 'shape_31')
     """
-    return list(_of_lines(np.zeros((1, 1)), 100.0))
+    return tuple(_of_lines(np.zeros((1, 1)), 100.0))
 
 
 def checked_rate(rate: Any) -> float:
@@ -146,7 +147,9 @@ def find_beats(x: Floats, present: Bools, rate: float) -> Beats:
     shifted, polarity = _refined(second, rows, columns, rate)
     most = x.shape[1] // (_half(REFRACTORY, rate) + 1) + 1
     places = np.full((len(x), most), np.nan)
-    places[rows, _ranks(rows)] = shifted
+    ranks = _ranks(rows)
+    fits = ranks < most  # all but peaks that are equal up to rounding
+    places[rows[fits], ranks[fits]] = shifted[fits]
     before = gaps.cumsum(axis=1)  # missing samples up to each place
     n_before = before[np.arange(len(x))[:, None], np.nan_to_num(places).astype(np.int64)]
     intervals = np.where(np.diff(n_before, axis=1) == 0, np.diff(places, axis=1) / rate, np.nan)
@@ -192,16 +195,16 @@ def _moving_mean(x: Floats, seconds: float, rate: float) -> Floats:
 def _standardised(lines: Floats, present: Bools) -> Floats:
     """Lines at mean 0 and deviation 1, interpolated where samples are missing; 0 where a line is flat."""
     x = np.where(present, lines, 0.0)
+    largest = np.abs(x).max(axis=1, keepdims=True)
+    x = x / np.where(largest > 0, largest, 1.0)  # so that no square is too large or small
     places = np.arange(x.shape[1])
     for row in np.flatnonzero(~present.all(axis=1) & present.any(axis=1)):
         there = present[row]
         x[row] = np.interp(places, places[there], x[row, there])
     n = np.maximum(present.sum(axis=1, keepdims=True), 1)
     x = x - (x * present).sum(axis=1, keepdims=True) / n
-    largest = np.abs(x).max(axis=1, keepdims=True)
-    x = x / np.where(largest > 0, largest, 1.0)  # so that no square is too large or small
     deviation = np.sqrt((x * x * present).sum(axis=1, keepdims=True) / n)
-    flat = largest <= 1e-6 * np.abs(np.where(present, lines, 0.0)).max(axis=1, keepdims=True)
+    flat = np.abs(x).max(axis=1, keepdims=True) <= 1e-6  # of the largest value: rounding
     return np.where(flat, 0.0, x / np.maximum(deviation, TINY))
 
 
@@ -238,7 +241,7 @@ def _level(energy: Floats, rate: float) -> Floats:
 def _peaks(energy: Floats, level: Floats, rate: float) -> Bools:
     """Where energy is the largest within the refractory period, and above the threshold."""
     length = energy.shape[1]
-    first = energy * (1 - TINY * np.arange(length) / length)  # of equal ones, the first is the largest
+    first = energy * (1 - 1e-6 * np.arange(length) / length)  # of equal ones, the first is the largest
     half = min(_half(REFRACTORY, rate), length)
     largest = maximum_filter1d(first, 2 * half + 1, axis=1, mode="nearest")
     around = maximum_filter1d(energy, 2 * min(_half(NEIGHBOURHOOD, rate), length) + 1, axis=1, mode="nearest")
