@@ -167,6 +167,26 @@ def test_candidates_suit_the_series_and_their_settings_are_valid(lengths, n_seri
     assert len(found) <= 13  # the list is short
 
 
+@pytest.mark.parametrize(
+    ("rate", "n_samples", "there"),
+    [
+        (300.0, 9000, True),
+        (125.0, 1250, True),
+        (300.0, 1000, False),
+        (5000.0, 90_000, False),
+        (1.0, 9000, False),
+    ],
+)
+def test_beats_are_a_candidate_where_windows_of_an_ecg_could_have_several(rate, n_samples, there):
+    series = [Series(np.zeros(n_samples), rate=rate)] * 20
+    found = {item.name: item.settings(Facts.of(series)) for item in candidates_for(Facts.of(series))}
+    assert ("beats" in found) == there
+    if there:
+        *others, last = found["beats"]["backbone_options"]["members"]
+        assert others == members_for([n_samples] * 20)
+        assert last == {"backbone": "extra-trees", "view": "beats"}  # fit adds the rate
+
+
 def test_names_of_candidates_are_their_own():
     assert len({item.name for item in CANDIDATES}) == len(CANDIDATES)
 

@@ -11,10 +11,12 @@ from raxss.method.backbones.views import (
     HydraView,
     MultiRocketView,
     PPVView,
+    build_view,
     windows_and_steps,
 )
 
 NAMES = sorted(VIEWS)
+RATE = 100.0  # Hz, for views that need it
 
 _seeded = pytest.fixture(autouse=True)(seeded_on_one_thread)
 
@@ -33,7 +35,7 @@ def windows_of(n_variates, length, n=12):
 @pytest.mark.parametrize("normalise", [False, True])
 @pytest.mark.parametrize(("n_variates", "length"), [(1, 1), (4, 1), (2, 8), (1, 9), (1, 100), (12, 30)])
 def test_windows_of_any_shape_have_finite_features(name, normalise, n_variates, length):
-    view = VIEWS[name](n_variates, length, normalise=normalise)
+    view = build_view(name, n_variates, length, normalise=normalise, rate=RATE)
     windows, present = windows_of(n_variates, length)
     view.look_at(windows, present)
     for given in (present, None):
@@ -47,7 +49,7 @@ def test_windows_of_any_shape_have_finite_features(name, normalise, n_variates, 
 @pytest.mark.parametrize("n_variates", [1, 3])
 def test_a_state_dict_brings_back_a_view(name, n_variates):
     windows, present = windows_of(n_variates, 64)
-    view, other = (VIEWS[name](n_variates, 64) for _ in range(2))
+    view, other = (build_view(name, n_variates, 64, rate=RATE) for _ in range(2))
     view.look_at(windows, present)
     other.load_state_dict(view.state_dict())
     assert torch.equal(other(windows, present), view(windows, present))
@@ -57,7 +59,7 @@ def test_a_state_dict_brings_back_a_view(name, n_variates):
 @pytest.mark.parametrize("n_variates", [1, 3])
 def test_values_of_missing_samples_do_not_matter(name, n_variates):
     windows, present = windows_of(n_variates, 64)
-    view = VIEWS[name](n_variates, 64)
+    view = build_view(name, n_variates, 64, rate=RATE)
     view.look_at(windows, present)
     found = view(windows, present)
     assert torch.equal(view(windows * present + 9 * (1 - present), present), found)

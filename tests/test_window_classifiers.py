@@ -192,25 +192,26 @@ def test_flat_and_empty_windows_have_finite_posteriors(rng, name):
     assert classifier(torch.zeros(2, 1, LENGTH)).isfinite().all()
 
 
+def takes(name, view):
+    """Whether a classifier has views, and the sampling rate where this one needs it."""
+    options = {"view", "rate"} if VIEWS[view].needs_rate else {"view"}
+    return name == SKLEARN or options <= set(inspect.signature(WINDOW_CLASSIFIERS[name]).parameters)
+
+
 @pytest.mark.parametrize(
-    "name",
-    [
-        name
-        for name in ALL
-        if name == SKLEARN or "view" in inspect.signature(WINDOW_CLASSIFIERS[name]).parameters
-    ],
+    ("name", "view"), [(name, view) for name in ALL for view in sorted(VIEWS) if takes(name, view)]
 )
-@pytest.mark.parametrize("view", sorted(VIEWS))
 @pytest.mark.parametrize("normalise", [False, True])
 def test_every_view_serves_and_normalised_windows_have_no_scale(rng, name, view, normalise):
     windows, targets = rhythms(rng)
-    classifier = build(name, view=view, normalise=normalise)
+    rate = {"rate": 100.0} if VIEWS[view].needs_rate else {}
+    classifier = build(name, view=view, normalise=normalise, **rate)
     classifier.fit_windows(training_on(windows, targets))
     found, moved = posteriors_by(classifier, windows), posteriors_by(classifier, 5 * windows + 3)
     assert (found.argmax(axis=1) == targets).all()
     assert abs(found - moved).max() < 1e-3 or not normalise
     found, moved = classifier.features(windows), classifier.features(5 * windows + 3)
-    assert (abs(found - moved).max() < 0.01 * abs(found).max()) == normalise
+    assert (abs(found - moved).max() < 0.01 * abs(found).max()) == (normalise or view == "beats")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,7 +9,7 @@ import naive_classifiers
 from classifier_claims import LENGTH
 from network_claims import seeded_on_one_thread
 from raxss.method.backbones.statistics import window_statistics
-from raxss.method.backbones.views import VIEWS, PPVView, StatisticsView
+from raxss.method.backbones.views import VIEWS, PPVView, StatisticsView, build_view
 
 _seeded = pytest.fixture(autouse=True)(seeded_on_one_thread)
 
@@ -75,7 +75,7 @@ def test_ppv_thresholds_come_from_windows_of_all_series():
 
 def test_views_say_what_they_hold_in_memory():
     for n_variates, length in ((1, 64), (3, 200)):
-        for view in VIEWS.values():
-            made = view(n_variates, length)
+        for name in VIEWS:
+            made = build_view(name, n_variates, length, rate=100.0)
             assert made(torch.zeros(2, n_variates, length)).shape == (2, made.d)
             assert made.size >= made.d + n_variates * length

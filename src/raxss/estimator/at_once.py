@@ -25,6 +25,7 @@ from raxss.estimator.config import Config
 from raxss.method.backbones.any_classifier import is_sklearn_classifier
 from raxss.method.backbones.mixture import Mixture, resolved
 from raxss.method.backbones.protocol import WINDOW_CLASSIFIERS
+from raxss.method.backbones.views import VIEWS
 from raxss.method.backbones.window_classifiers import TrainingWindows, WindowClassifier, is_fitted_at_once
 from raxss.method.inference import Prediction, Predictor
 from raxss.method.training.window_pool import WindowPool
@@ -40,22 +41,37 @@ NUMBERS = {
 MOST_SERIES = 400  # that are predicted out of fold; the standard error of an accuracy over them is .025
 
 
-def with_members(config: Config, lengths: Sequence[int], n_variates: int) -> Config:
+def with_members(
+    config: Config, lengths: Sequence[int], n_variates: int, *, rate: float | None = None
+) -> Config:
     """Settings in which the members of a mixture are named, for series of these lengths, with numbers of windows.
 
     These are the share missing and the context, as far as they are on.
+
+    A view that needs the sampling rate and has none gets ``rate``, where that is known; it is saved with the rest.
+
+    >>> config = Config.from_parameters({"backbone": "ridge", "backbone_options": {"view": "beats"}})
+    >>> dict(with_members(config, [5000], 1, rate=250.0).backbone.backbone_options)
+    {'view': 'beats', 'rate': 250.0}
     """
     backbone, options = config.backbone.backbone, dict(config.backbone.backbone_options)
     numbers = {name: True for name in NUMBERS if getattr(config.backbone, name)}
     if backbone == "mixture":
         options = resolved(options, lengths, n_variates)
-        options["members"] = [_with_numbers(table, numbers) for table in options["members"]]
-        if config.backbone.share_missing and "disturbed" in options:  # they take no context
-            share = {"share_missing": True}
-            options["disturbed"] = [_with_numbers(table, share) for table in options["disturbed"]]
+        options["members"] = _members(options["members"], numbers, rate)
+        if "disturbed" in options:  # they take no context
+            share = {"share_missing": True} if config.backbone.share_missing else {}
+            options["disturbed"] = _members(options["disturbed"], share, rate)
     elif _is_window_classifier(backbone):
-        options |= numbers
+        options = _with_rate(options | numbers, rate)
     return replace(config, backbone=replace(config.backbone, backbone_options=options))
+
+
+def _members(tables: Any, numbers: Mapping[str, bool], rate: float | None) -> Any:
+    """Tables of members with numbers of windows and with the rate, where they are tables; else refused later."""
+    if not isinstance(tables, list | tuple):
+        return tables
+    return [_with_rate(_with_numbers(table, numbers), rate) for table in tables]
 
 
 def _with_numbers(member: Any, numbers: Mapping[str, bool]) -> Any:
@@ -63,6 +79,14 @@ def _with_numbers(member: Any, numbers: Mapping[str, bool]) -> Any:
     if not isinstance(member, Mapping) or not _is_window_classifier(member.get("backbone")):
         return member
     return {**member, **numbers}
+
+
+def _with_rate(options: Any, rate: float | None) -> Any:
+    """Options of a window classifier, with the sampling rate where its view needs one and has none."""
+    if rate is None or not isinstance(options, Mapping) or options.get("rate") is not None:
+        return options
+    view = VIEWS.get(str(options.get("view")))
+    return {**options, "rate": rate} if view is not None and view.needs_rate else options
 
 
 def _is_window_classifier(backbone: object) -> bool:

@@ -24,6 +24,9 @@ from raxss.method.windows import LONGEST_WHOLE, MANY_SERIES, WindowConfig, plan_
 DEFAULT = "default"
 FEWEST_FOR_A_NETWORK = 100  # series, an eighth of which are its validation set
 SHORTEST_WINDOW = 64
+RATES_OF_ECGS = (50.0, 2000.0)  # Hz
+FEWEST_SECONDS_OF_BEATS = 4.0
+BEATS: Mapping[str, Any] = {"backbone": "extra-trees", "view": "beats"}  # fit adds the rate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,21 +37,24 @@ class Facts:
     n_variates: int = 1
     median: int
     window_length: int  # the automatic one
+    rate: float | None = None  # Hz, where it is known
 
     @classmethod
     def of(cls, series: Sequence[Series]) -> Self:
         """Facts about these series.
 
         >>> Facts.of([Series(np.zeros(4000)), Series(np.zeros(6000))])
-        Facts(n_variates=1, median=5000, window_length=1250)
+        Facts(n_variates=1, median=5000, window_length=1250, rate=None)
         """
         lengths = [item.n_samples for item in series]
-        plan = plan_windows(WindowConfig(), lengths, rate=known_rate(series))
+        rate = known_rate(series)
+        plan = plan_windows(WindowConfig(), lengths, rate=rate)
         return cls(
             lengths=tuple(lengths),
             n_variates=series[0].n_variates,
             median=int(np.median(lengths)),
             window_length=plan.window_length,
+            rate=rate,
         )
 
     @property
@@ -80,6 +86,13 @@ class Facts:
     def suit_a_network(self) -> bool:
         """Whether there are enough series for a network, but fewer than its being part of the default."""
         return FEWEST_FOR_A_NETWORK <= self.n_series < MANY_SERIES
+
+    @property
+    def may_have_beats(self) -> bool:
+        """Whether heart beats could be found: a rate at which ECGs are recorded, and windows of several beats."""
+        low, high = RATES_OF_ECGS
+        known = self.rate is not None and low <= self.rate <= high
+        return known and self.window_length >= FEWEST_SECONDS_OF_BEATS * (self.rate or 0)
 
 
 Parameters = Mapping[str, Any]
@@ -143,6 +156,10 @@ def _without_more_views(facts: Facts) -> Parameters:
     return _mixture_of(facts, [table for table in facts.members if table not in MORE_VIEWS])
 
 
+def _with_beats(facts: Facts) -> Parameters:
+    return _mixture_of(facts, [*facts.members, dict(BEATS)])
+
+
 #: In the order in which they enter a search, which ``n_trials`` cuts; the others are compared with the first.
 CANDIDATES: tuple[Candidate, ...] = (
     Candidate(name=DEFAULT, params={}, reason="the defaults, beside which the others are judged"),
@@ -177,6 +194,13 @@ CANDIDATES: tuple[Candidate, ...] = (
         needs=lambda facts: MORE_VIEWS[0] in facts.members,
         cost_hint=0.5,
         reason="PPV features and statistics alone, as for long series: fewer features, where they say it all",
+    ),
+    Candidate(
+        name="beats",
+        params=_with_beats,
+        needs=lambda facts: facts.may_have_beats,
+        cost_hint=1.1,
+        reason="the default beside extra trees on heart beats: best for rhythms of an ECG",
     ),
     Candidate(
         name="series-scaling",

@@ -478,8 +478,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.seed_ = steps.drawn_seed(self.random_state)
         self.n_variates_ = series[0].n_variates
         lengths = [item.n_samples for item in series]
-        config = at_once.with_members(config, lengths[:n_given], self.n_variates_)
-        windows = plan_windows(config.windows, lengths, rate=inputs.known_rate(series))
+        rate = inputs.known_rate(series)
+        config = at_once.with_members(config, lengths[:n_given], self.n_variates_, rate=rate)
+        windows = plan_windows(config.windows, lengths, rate=rate)
         self.window_length_, self.stride_ = windows.window_length, windows.stride
         requested = config.windows.window_length
         shape = self.n_variates_, self.window_length_, len(self.classes_)

@@ -35,7 +35,7 @@ class SklearnClassifier(WindowClassifier):
     ----------
     estimator
         An instance that is a template: it is not fitted itself.
-    view, normalise, share_missing, context
+    view, normalise, share_missing, context, rate
         See `WindowClassifier`.
 
     Examples
@@ -60,16 +60,11 @@ class SklearnClassifier(WindowClassifier):
         normalise: bool = False,
         share_missing: bool = False,
         context: bool = False,
+        rate: float | None = None,
     ) -> None:
-        super().__init__(
-            n_variates,
-            window_length,
-            n_outputs,
-            view=view,
-            normalise=normalise,
-            share_missing=share_missing,
-            context=context,
-        )
+        options: dict[str, Any] = {"normalise": normalise, "share_missing": share_missing}
+        options |= {"context": context, "rate": rate}
+        super().__init__(n_variates, window_length, n_outputs, view=view, **options)
         self.estimator = _checked(estimator)
         self.describe_as = f"{type(estimator).__name__} on {self.described_view}"
         self.cannot_be_saved = (
@@ -149,14 +144,13 @@ def maker_of(estimator: Any) -> Callable[..., SklearnClassifier]:
         normalise: bool = False,
         share_missing: bool = False,
         context: bool = False,
+        rate: float | None = None,
     ) -> SklearnClassifier:
-        options: dict[str, Any] = {
-            "view": view,
-            "normalise": normalise,
-            "share_missing": share_missing,
-            "context": context,
-        }
-        return SklearnClassifier(n_variates, window_length, n_outputs, estimator=estimator, **options)
+        options: dict[str, Any] = {"normalise": normalise, "share_missing": share_missing}
+        options |= {"context": context, "rate": rate}
+        return SklearnClassifier(
+            n_variates, window_length, n_outputs, estimator=estimator, view=view, **options
+        )
 
     return make
 

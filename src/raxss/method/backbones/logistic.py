@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,7 +45,7 @@ class Logistic(WindowClassifier):
 
     Parameters
     ----------
-    view, normalise, share_missing, context
+    view, normalise, share_missing, context, rate
         See `WindowClassifier`.
 
     Examples
@@ -67,16 +68,11 @@ class Logistic(WindowClassifier):
         normalise: bool = False,
         share_missing: bool = False,
         context: bool = False,
+        rate: float | None = None,
     ) -> None:
-        super().__init__(
-            n_variates,
-            window_length,
-            n_outputs,
-            view=view,
-            normalise=normalise,
-            share_missing=share_missing,
-            context=context,
-        )
+        options: dict[str, Any] = {"normalise": normalise, "share_missing": share_missing}
+        options |= {"context": context, "rate": rate}
+        super().__init__(n_variates, window_length, n_outputs, view=view, **options)
         self.register_buffer("coefficients", torch.zeros(self.d, self.n_classes, dtype=torch.float64))
         self.register_buffer("intercept", torch.zeros(self.n_classes, dtype=torch.float64))
         self._without: list[Solution] = []  # for each fold

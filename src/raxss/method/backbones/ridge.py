@@ -12,6 +12,7 @@ MiniROCKET (Dempster, Schmidt and Webb, KDD 2021), here for windows and with pos
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,7 +43,7 @@ class Ridge(WindowClassifier):
 
     Parameters
     ----------
-    view, normalise, share_missing, context
+    view, normalise, share_missing, context, rate
         See `WindowClassifier`.
 
     Examples
@@ -67,16 +68,11 @@ class Ridge(WindowClassifier):
         normalise: bool = False,
         share_missing: bool = False,
         context: bool = False,
+        rate: float | None = None,
     ) -> None:
-        super().__init__(
-            n_variates,
-            window_length,
-            n_outputs,
-            view=view,
-            normalise=normalise,
-            share_missing=share_missing,
-            context=context,
-        )
+        options: dict[str, Any] = {"normalise": normalise, "share_missing": share_missing}
+        options |= {"context": context, "rate": rate}
+        super().__init__(n_variates, window_length, n_outputs, view=view, **options)
         self.register_buffer("coefficients", torch.zeros(self.d, self.n_classes, dtype=torch.float64))
         self.register_buffer("intercept", torch.zeros(self.n_classes, dtype=torch.float64))
         self.register_buffer("scale", torch.ones((), dtype=torch.float64))

@@ -61,17 +61,12 @@ class Trees(WindowClassifier):
         normalise: bool = False,
         share_missing: bool = False,
         context: bool = False,
+        rate: float | None = None,
         n_trees: int = 300,
     ) -> None:
-        super().__init__(
-            n_variates,
-            window_length,
-            n_outputs,
-            view=view,
-            normalise=normalise,
-            share_missing=share_missing,
-            context=context,
-        )
+        options: dict[str, Any] = {"normalise": normalise, "share_missing": share_missing}
+        options |= {"context": context, "rate": rate}
+        super().__init__(n_variates, window_length, n_outputs, view=view, **options)
         at_least("n_trees", n_trees, 1)
         check_at_most(n_trees=n_trees)
         self.n_trees = n_trees
@@ -137,7 +132,7 @@ class ExtraTrees(Trees):
 
     Parameters
     ----------
-    view, normalise, share_missing, context
+    view, normalise, share_missing, context, rate
         See `WindowClassifier`.
     n_trees
         In all, over the folds.
@@ -164,7 +159,7 @@ class RandomForest(Trees):
 
     Parameters
     ----------
-    view, normalise, share_missing, context
+    view, normalise, share_missing, context, rate
         See `WindowClassifier`.
     n_trees
         In all, over the folds.

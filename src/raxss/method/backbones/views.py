@@ -5,17 +5,21 @@
 ``"statistics"`` are those of statistics.py. The others come from convolution kernels that see a window and its
 differences: ``"ppv"`` the PPV features of MiniROCKET (ppv.py), ``"multirocket"`` these and three more of each
 kernel (multirocket.py), ``"hydra"`` counts of competing kernels (hydra.py). None is learned; thresholds and scales
-come from some training windows.
+come from some training windows. ``"beats"`` are expert features of ECGs (beats.py); it needs the sampling rate.
 With ``normalise`` each window is brought to mean 0 and deviation 1 first, for signals whose level and scale carry
 no information. Next: window_classifiers.py.
 """
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from raxss.errors import one_of
+from raxss.method.backbones.beats import beat_features, checked_rate, n_beat_features
 from raxss.method.backbones.hydra import N_RIVALS, contests, doubled_dilations, drawn_kernels
 from raxss.method.backbones.multirocket import N_POOLED, pooled
 from raxss.method.backbones.ppv import N_KERNELS, N_TAPS, fitted_cuts, shares, spread_dilations
@@ -36,6 +40,7 @@ TINY = 1e-6
 class WindowView(nn.Module):
     """Fixed features of windows."""
 
+    needs_rate: ClassVar[bool] = False  # the sampling rate is one more argument, ``rate``
     d: int  # number of features
     size: int  # numbers in memory for each window while its features are computed
 
@@ -211,12 +216,58 @@ class HydraView(WindowView):
         return contests(channels, self.rows, self.dilations, self.kernels)
 
 
+class BeatsView(WindowView):
+    """Intervals between the heart beats of an ECG, their shape, and noise (`beats.beat_features`).
+
+    They do not depend on offset, scale and polarity of a window, so ``normalise`` changes nothing. Beats are looked
+    for in the samples that are present; an interval across a gap of more than 40 ms is not counted.
+
+    Parameters
+    ----------
+    rate
+        Samples per second, from 20 to 100,000.
+
+    >>> BeatsView(1, 1024, rate=250.0)(torch.zeros(3, 1, 1024)).shape
+    torch.Size([3, 104])
+    """
+
+    needs_rate = True
+
+    def __init__(
+        self, n_variates: int, window_length: int, *, normalise: bool = False, rate: float | None = None
+    ) -> None:
+        super().__init__()
+        self.rate, self.d = checked_rate(rate), n_beat_features(n_variates)
+        self.size = self.d + n_variates * window_length
+
+    def forward(self, windows: Tensor, present: Tensor | None = None) -> Tensor:
+        """``(batch, n_variates, length)`` -> ``(batch, d)``."""
+        return beat_features(with_gaps(windows, present, normalise=False), self.rate)
+
+
 VIEWS: dict[str, type[WindowView]] = {
     "statistics": StatisticsView,
     "ppv": PPVView,
     "multirocket": MultiRocketView,
     "hydra": HydraView,
+    "beats": BeatsView,
 }
+
+
+def build_view(
+    name: str, n_variates: int, window_length: int, *, normalise: bool = False, rate: float | None = None
+) -> WindowView:
+    """The view of this name; ``rate``, in Hz, is for those that need it.
+
+    >>> build_view("statistics", 1, 64).d
+    395
+    >>> build_view("beats", 1, 1024)
+    Traceback (most recent call last):
+    raxss.errors.ConfigError: the view 'beats' needs the sampling rate in Hz, ...
+    """
+    view = VIEWS[one_of("view", name, tuple(VIEWS))]
+    options = {"rate": rate} if view.needs_rate else {}
+    return view(n_variates, window_length, normalise=normalise, **options)
 
 
 def some_windows(windows: Tensor, present: Tensor | None) -> tuple[Tensor, Tensor | None]:

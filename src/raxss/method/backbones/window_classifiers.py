@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from sklearn.utils.extmath import randomized_svd
 from torch import Tensor, nn
 
-from raxss.errors import one_of
 from raxss.method.backbones.protocol import split_mask
-from raxss.method.backbones.views import VIEWS, WindowView
+from raxss.method.backbones.views import WindowView, build_view
 from raxss.method.context import N_CONTEXT, split_context, takes_context
 
 Floats = NDArray[np.float64]
@@ -74,13 +73,16 @@ class WindowClassifier(nn.Module):
     Parameters
     ----------
     view
-        Features of a window: ``"statistics"``, ``"ppv"``, ``"multirocket"`` or ``"hydra"``, see views.py.
+        Features of a window: ``"statistics"``, ``"ppv"``, ``"multirocket"``, ``"hydra"`` or, for ECGs,
+        ``"beats"``, see views.py.
     normalise
         Bring each window to mean 0 and deviation 1 first.
     share_missing
         The share of missing samples is one more feature (`share_missing_of`).
     context
         Position, level and amplitude of the window in its series are three more (`window_context`).
+    rate
+        Samples per second, for the view ``"beats"``; `RAxSSClassifier.fit` sets it where the series have one.
 
     Examples
     --------
@@ -114,14 +116,14 @@ class WindowClassifier(nn.Module):
         normalise: bool = False,
         share_missing: bool = False,
         context: bool = False,
+        rate: float | None = None,
     ) -> None:
         super().__init__()
-        one_of("view", view, tuple(VIEWS))
         self.n_variates, self.n_outputs = n_variates, n_outputs
         self.n_classes = 2 if n_outputs == 1 else n_outputs
         self.described_view = f"{view} at unit deviation" if normalise else view
         self.describe_as = f"{type(self).__name__} on {self.described_view}"
-        self.view: WindowView = VIEWS[view](n_variates, window_length, normalise=normalise)
+        self.view: WindowView = build_view(view, n_variates, window_length, normalise=normalise, rate=rate)
         self.share_missing = share_missing
         self.takes_context = context
         self.d = self.view.d + int(share_missing) + N_CONTEXT * int(context)
