@@ -42,7 +42,12 @@ MOST_SERIES = 400  # that are predicted out of fold; the standard error of an ac
 
 
 def with_members(
-    config: Config, lengths: Sequence[int], n_variates: int, *, rate: float | None = None
+    config: Config,
+    lengths: Sequence[int],
+    n_variates: int,
+    *,
+    rate: float | None = None,
+    has_beats: bool = False,
 ) -> Config:
     """Settings in which the members of a mixture are named, for series of these lengths, with numbers of windows.
 
@@ -57,7 +62,7 @@ def with_members(
     backbone, options = config.backbone.backbone, dict(config.backbone.backbone_options)
     numbers = {name: True for name in NUMBERS if getattr(config.backbone, name)}
     if backbone == "mixture":
-        options = resolved(options, lengths, n_variates)
+        options = resolved(options, lengths, n_variates, has_beats=has_beats)
         options["members"] = _members(options["members"], numbers, rate)
         if "disturbed" in options:  # they take no context
             share = {"share_missing": True} if config.backbone.share_missing else {}
@@ -65,6 +70,12 @@ def with_members(
     elif _is_window_classifier(backbone):
         options = _with_rate(options | numbers, rate)
     return replace(config, backbone=replace(config.backbone, backbone_options=options))
+
+
+def chooses_members(config: Config) -> bool:
+    """Whether the members of a mixture follow from the data."""
+    automatic = config.backbone.backbone_options.get("members", "auto") == "auto"
+    return config.backbone.backbone == "mixture" and automatic
 
 
 def _members(tables: Any, numbers: Mapping[str, bool], rate: float | None) -> Any:

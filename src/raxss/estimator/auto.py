@@ -9,6 +9,7 @@ that a search which was killed goes on where it was. Only the series given to `f
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 import sys
@@ -440,6 +441,10 @@ class _Evaluation:
         ]
         return canonical_hash(json_ready(parts))
 
+    @functools.cached_property
+    def _facts(self) -> Facts:
+        return Facts.of(self.series)
+
     def _settings(self, trial: Trial, fold: int) -> dict[str, Any]:
         """Parameters of a fit.
 
@@ -453,7 +458,10 @@ class _Evaluation:
         lengths = [item.n_samples for item in self.series]
         options = dict(settings.get("backbone_options") or {})
         if settings.get("backbone", Config().backbone.backbone) == "mixture":
-            settings["backbone_options"] = resolved(options, lengths, self.series[0].n_variates)
+            facts = self._facts
+            settings["backbone_options"] = resolved(
+                options, facts.lengths, facts.n_variates, has_beats=facts.has_beats
+            )
         config = self.auto._estimator(settings).config
         plan = plan_windows(config.windows, lengths, rate=inputs.known_rate(self.series))
         augmentation = augmentation_for(config, plan.window_length, n_series=len(lengths), trains=True)

@@ -18,33 +18,32 @@ from raxss.data.series import Series
 from raxss.errors import ConfigError
 from raxss.estimator.inputs import known_rate
 from raxss.method.augmentation import LIGHT, STRONG
-from raxss.method.backbones.mixture import MORE_VIEWS, NETWORK, members_for, resolved
+from raxss.method.backbones.beats import FEWEST_SECONDS_OF_BEATS, RATES_OF_ECGS, shows_beats
+from raxss.method.backbones.mixture import BEATS, MORE_VIEWS, NETWORK, members_for, resolved
 from raxss.method.windows import LONGEST_WHOLE, MANY_SERIES, WindowConfig, plan_windows
 
 DEFAULT = "default"
 FEWEST_FOR_A_NETWORK = 100  # series, an eighth of which are its validation set
 SHORTEST_WINDOW = 64
-RATES_OF_ECGS = (50.0, 2000.0)  # Hz
-FEWEST_SECONDS_OF_BEATS = 4.0
-BEATS: Mapping[str, Any] = {"backbone": "extra-trees", "view": "beats"}  # fit adds the rate
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What decides which candidates suit the series: no samples, no labels."""
+    """What decides which candidates suit the series: no labels."""
 
     lengths: Sequence[int] = field(repr=False)
     n_variates: int = 1
     median: int
     window_length: int  # the automatic one
     rate: float | None = None  # Hz, where it is known
+    has_beats: bool = False  # whether they show heart beats, which the default then has members for
 
     @classmethod
     def of(cls, series: Sequence[Series]) -> Self:
         """Facts about these series.
 
         >>> Facts.of([Series(np.zeros(4000)), Series(np.zeros(6000))])
-        Facts(n_variates=1, median=5000, window_length=1250, rate=None)
+        Facts(n_variates=1, median=5000, window_length=1250, rate=None, has_beats=False)
         """
         lengths = [item.n_samples for item in series]
         rate = known_rate(series)
@@ -55,6 +54,7 @@ class Facts:
             median=int(np.median(lengths)),
             window_length=plan.window_length,
             rate=rate,
+            has_beats=shows_beats([item.samples for item in series], rate),
         )
 
     @property
@@ -70,7 +70,7 @@ class Facts:
     @property
     def members(self) -> list[dict[str, Any]]:
         """Members of the default mixture."""
-        return members_for(self.lengths, self.n_variates)
+        return members_for(self.lengths, self.n_variates, has_beats=self.has_beats)
 
     @property
     def classifiers(self) -> list[dict[str, Any]]:
@@ -89,10 +89,12 @@ class Facts:
 
     @property
     def may_have_beats(self) -> bool:
-        """Whether heart beats could be found: a rate at which ECGs are recorded, and windows of several beats."""
+        """Whether beats could be found, but are not clear: a rate of ECGs, and windows of several beats."""
         low, high = RATES_OF_ECGS
         known = self.rate is not None and low <= self.rate <= high
-        return known and self.window_length >= FEWEST_SECONDS_OF_BEATS * (self.rate or 0)
+        return (
+            known and not self.has_beats and self.window_length >= FEWEST_SECONDS_OF_BEATS * (self.rate or 0)
+        )
 
 
 Parameters = Mapping[str, Any]
@@ -140,7 +142,7 @@ def _quick(facts: Facts) -> Parameters:
 
 def _mixture_of(facts: Facts, members: list[dict[str, Any]], **further: Any) -> Parameters:
     """The default with other members."""
-    options = resolved({}, facts.lengths, facts.n_variates) | {"members": members}
+    options = resolved({}, facts.lengths, facts.n_variates, has_beats=facts.has_beats) | {"members": members}
     return {"backbone_options": options, **further}
 
 
@@ -157,7 +159,7 @@ def _without_more_views(facts: Facts) -> Parameters:
 
 
 def _with_beats(facts: Facts) -> Parameters:
-    return _mixture_of(facts, [*facts.members, dict(BEATS)])
+    return _mixture_of(facts, [*facts.members, *map(dict, BEATS)])
 
 
 #: In the order in which they enter a search, which ``n_trials`` cuts; the others are compared with the first.
@@ -200,7 +202,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         params=_with_beats,
         needs=lambda facts: facts.may_have_beats,
         cost_hint=1.1,
-        reason="the default beside extra trees on heart beats: best for rhythms of an ECG",
+        reason="the default beside extra trees and logistic regression on heart beats: best for rhythms of an ECG",
     ),
     Candidate(
         name="series-scaling",

@@ -43,6 +43,7 @@ from raxss.explain.export.report import report_of
 from raxss.explain.export.report.page import Report
 from raxss.explain.series_evidence import SeriesEvidence
 from raxss.method.aggregation import AggregationConfig
+from raxss.method.backbones.beats import shows_beats
 from raxss.method.backbones.protocol import BackboneConfig, describe
 from raxss.method.backbones.window_classifiers import is_fitted_at_once
 from raxss.method.class_weights import class_weights
@@ -479,7 +480,12 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_variates_ = series[0].n_variates
         lengths = [item.n_samples for item in series]
         rate = inputs.known_rate(series)
-        config = at_once.with_members(config, lengths[:n_given], self.n_variates_, rate=rate)
+        has_beats = at_once.chooses_members(config) and shows_beats(
+            [item.samples for item in series[:n_given]], rate
+        )
+        config = at_once.with_members(
+            config, lengths[:n_given], self.n_variates_, rate=rate, has_beats=has_beats
+        )
         windows = plan_windows(config.windows, lengths, rate=rate)
         self.window_length_, self.stride_ = windows.window_length, windows.stride
         requested = config.windows.window_length
