@@ -30,7 +30,7 @@ from raxss.estimator.search import (
     seconds_of,
 )
 from raxss.method.augmentation import STRONG
-from raxss.method.backbones.mixture import members_for, resolved
+from raxss.method.backbones.mixture import BEATS, members_for, resolved
 from raxss.method.windows import LONGEST_WHOLE
 
 
@@ -182,9 +182,8 @@ def test_beats_are_a_candidate_where_windows_of_an_ecg_could_have_several(rate, 
     found = {item.name: item.settings(Facts.of(series)) for item in candidates_for(Facts.of(series))}
     assert ("beats" in found) == there
     if there:
-        *others, last = found["beats"]["backbone_options"]["members"]
-        assert others == members_for([n_samples] * 20)
-        assert last == {"backbone": "extra-trees", "view": "beats"}  # fit adds the rate
+        members = found["beats"]["backbone_options"]["members"]
+        assert members == [*members_for([n_samples] * 20), *BEATS]  # fit adds the rate
 
 
 def test_names_of_candidates_are_their_own():

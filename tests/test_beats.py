@@ -15,7 +15,9 @@ from raxss.method.backbones.beats import (
     find_beats,
     n_beat_features,
     names,
+    shows_beats,
 )
+from raxss.method.backbones.mixture import BEATS
 from raxss.method.backbones.views import VIEWS
 
 RATE = 250.0
@@ -316,3 +318,36 @@ def test_a_rate_that_is_given_stays_and_unknown_rates_are_refused():
     options = {"view": "beats", "rate": 200.0}
     model = RAxSSClassifier("ridge", backbone_options=options, random_state=0).fit(series, labels)
     assert model.config_.backbone.backbone_options["rate"] == 200.0
+
+
+# Whether series show beats
+
+
+def test_ecgs_show_beats_and_other_signals_do_not(rng):
+    lines = np.stack([ecg(irregular(seed=seed), seed=seed)[0] for seed in range(8)])[:, None]
+    noise = rng.normal(size=lines.shape).cumsum(axis=2)
+    assert shows_beats(lines, RATE)
+    assert shows_beats(np.concatenate([noise, lines], axis=1), RATE)  # one lead is enough
+    assert shows_beats(1e3 - 50 * lines, RATE)
+    assert not shows_beats(noise, RATE)
+    assert not shows_beats(np.zeros_like(lines), RATE)
+    assert not shows_beats(np.concatenate([lines[:3], noise]), RATE)  # most do not
+    for rate in (None, 5.0, 1e4):
+        assert not shows_beats(lines, rate)
+    assert not shows_beats(lines[:, :, : int(3 * RATE)], RATE)
+    with_gap = lines.copy()
+    with_gap[:, :, 1000:1100] = np.nan
+    assert shows_beats(with_gap, RATE)
+    assert not shows_beats(np.full_like(lines, np.nan), RATE)
+
+
+def test_the_default_has_members_for_beats_where_series_show_them(tmp_path):
+    series = [Series(ecg(regular() if k % 2 else irregular(seed=k), seed=k)[0], rate=RATE) for k in range(24)]
+    targets = np.arange(24) % 2
+    model = RAxSSClassifier(random_state=0).fit(series[:16], targets[:16])
+    again = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "model"))
+    for table in BEATS:
+        assert dict(table) | {"rate": RATE} in again.backbone_options["members"]
+    assert dict(BEATS[0]) | {"rate": RATE} in again.backbone_options["disturbed"]
+    assert model.score(series[16:], targets[16:]) == 1
+    assert_array_equal(again.predict_proba(series[16:]), model.predict_proba(series[16:]))
