@@ -30,7 +30,7 @@ DISTURBED: tuple[Mapping[str, Any], ...] = (
     {"backbone": "extra-trees", "view": "statistics"},
 )
 GATE: Mapping[str, Any] = {"backbone": "extra-trees", "view": "statistics", "n_trees": 100}
-PRIOR_OF_DISTURBED = 0.25  # half of the windows in fitting, and fewer in use
+PRIOR_OF_DISTURBED = 0.1  # half of the windows in fitting, and fewer in use
 MOST_WINDOWS = 1500  # that are copied, so that there are twice as many
 
 
