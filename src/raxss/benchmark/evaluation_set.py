@@ -60,6 +60,11 @@ class View:
     f1_classes: tuple[str, ...] = ()
     changes: Mapping[str, Any] = field(default_factory=dict)
     headline: str = "auc"
+    as_recorded: View | None = None  # the same series and splits without preparation; None: they have none
+
+    def seen_by(self, system: System) -> View:
+        """The view that a system gets: one on its own gets series without the study's preparation."""
+        return self.as_recorded if system.is_on_its_own and self.as_recorded is not None else self
 
     @property
     def scoring(self) -> dict[str, Any]:
@@ -83,12 +88,63 @@ def views_of(
     for dataset in study.datasets:
         try:
             collection = _open_dataset(study, dataset, folder, root, scratch)
-            views += _views(dataset, collection, study.seeds, systems)
+            made = _views(dataset, collection, study.seeds, systems)
+            bare = replace(dataset, preparation=needed_preparation(dataset))
+            if bare != dataset and any(system.is_on_its_own for system in systems):
+                made = _with_recorded(made, collection, _open_dataset(study, bare, folder, root, scratch))
+            views += made
         except (DataError, ConfigError) as error:
             raise type(error)(f"dataset {dataset.name!r}: {error}") from error
     advice = "a dataset, and a centre of another. Give one of the datasets another name."
     refuse_repeated((view.name for view in views), "blocks of the table would be called", advice)
     return views
+
+
+def needed_preparation(dataset: StudyDataset) -> Preparation:
+    """What the series need to be one dataset, without what a study chose: one rate, where there are sources.
+
+    >>> str(needed_preparation(StudyDataset(name="ecg", data="bonn", preparation=Preparation(pooling=(24, 12)))))
+    ''
+    """
+    return Preparation(rate=dataset.preparation.rate if dataset.sources else None)
+
+
+def _with_recorded(
+    views: Sequence[View], collection: PreparedCollection, recorded: PreparedCollection
+) -> list[View]:
+    """The views, each with its twin of the series as they were recorded; splits are the same by name."""
+    lengths = [item.n_samples for item in recorded]
+    found = []
+    for view in views:
+        splits = {
+            seed: _by_name(split, collection.names, recorded.names) for seed, split in view.splits.items()
+        }
+        used = [getattr(split, part) for split in splits.values() for part in (*PARTS, "dropped")]
+        twin = replace(
+            view,
+            folder=recorded.folder,
+            content=recorded.collection_hash,
+            splits=splits,
+            longest=max(lengths[entry] for entry in np.unique(np.concatenate(used))),
+        )
+        found.append(replace(view, as_recorded=twin))
+    return found
+
+
+def _by_name(split: Split, names: Sequence[str], others: Sequence[str]) -> Split:
+    """The split with indices into a collection that has the same series, maybe in another order."""
+    place = {name: index for index, name in enumerate(others)}
+    absent = [name for name in names if name not in place]
+    if absent:
+        raise DataError(
+            f"{len(absent)} series are there with the study's preparation, and not without it, the first is "
+            f"{absent[0]!r}. Leave [preparation] out, or the systems that take series as they were recorded."
+        )
+    parts = {
+        part: np.sort(np.array([place[names[index]] for index in getattr(split, part)], dtype=np.int64))
+        for part in (*PARTS, "dropped")
+    }
+    return replace(split, **parts)
 
 
 def _open_dataset(
@@ -189,7 +245,8 @@ def _views(
 ) -> list[View]:
     members = _members(dataset, collection)
     series = collection[members]
-    check_windows(series, dataset.windows, dataset=dataset.name)
+    if any(system.uses_windows for system in systems):
+        check_windows(series, dataset.windows, dataset=dataset.name)
     for system in systems:
         _check_windows_of(system, series, dataset)
     classes = tuple(np.unique(series.labels).tolist())
@@ -263,7 +320,7 @@ def _f1_classes(dataset: StudyDataset, classes: tuple[str, ...]) -> tuple[str, .
 def _check_windows_of(system: System, series: SeriesCollection, dataset: StudyDataset) -> None:
     """`check_windows` of a system whose windows differ from the study's."""
     windows = dataset.windows
-    if system.kind not in ("windows", "mil"):
+    if not system.uses_windows:
         return
     settings = system.parameters(windows)
     own = WindowConfig(window_length=settings["window_length"], stride=settings["stride"])
