@@ -1,4 +1,4 @@
-"""Peers on whole padded series: what aeon's own classifiers say, and DTW that is not begun where it takes too long."""
+"""Peers on whole padded series: aeon's own classifiers, and DTW that is not begun where it takes too long."""
 
 import numpy as np
 import pytest
@@ -87,7 +87,9 @@ def test_a_series_of_training_is_its_own_class_whatever_the_order(data):
 def test_dtw_that_would_take_too_long_is_refused_with_the_estimate(data):
     train, test = data
     model = NeighbourClassifier(most_seconds=0, **ON_CPU).fit(train, validation=[])
-    with pytest.raises(TooSlowError, match=r"12 series among 24 .* about \d+ min .*288 pairs .* at most 0 min"):
+    with pytest.raises(
+        TooSlowError, match=r"12 series among 24 .* about \d+ min .*288 pairs .* at most 0 min"
+    ):
         model.predict_proba(test)
 
 

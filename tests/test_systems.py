@@ -18,8 +18,8 @@ WINDOWS = WindowConfig(window_length=64, stride=16)
 PAPER = (
     "raxss-cosine raxss-pearson sss sss-calibrated patchtst timesnet moderntcn dlinear rocket mamba gru lstm"
 )
-MORE = "patchtst-window attention-mil conjunctive-mil minirocket features-forest all-positive tuned recommended auto"
-TABLE = [*PAPER.split(), *MORE.split()]
+MORE = "patchtst-window attention-mil conjunctive-mil minirocket features-forest all-positive tuned"
+TABLE = [*PAPER.split(), *MORE.split(), "recommended", "auto"]
 FIXED = ("patchtst", "timesnet", "moderntcn", "dlinear")
 
 
@@ -175,7 +175,9 @@ def test_nothing_that_a_study_says_reaches_a_system_on_its_own(name):
 def test_recommended_is_the_estimator_without_any_setting():
     made = SYSTEMS["recommended"].make(WINDOWS, seed=7, device="cpu", training={"max_epochs": 3})
     assert made.get_params() == RAxSSClassifier(random_state=7, device="cpu").get_params()
-    with pytest.raises(ConfigError, match=r"'recommended' .* sets n_neighbors of it\. .* base = \"recommended\""):
+    with pytest.raises(
+        ConfigError, match=r"'recommended' .* sets n_neighbors of it\. .* base = \"recommended\""
+    ):
         SYSTEMS["recommended"].with_settings("recommended", {"n_neighbors": 3})
     mine = SYSTEMS["recommended"].with_settings("mine", {"n_neighbors": 3})
     assert mine.make(WINDOWS, seed=7).get_params()["window_length"] == "auto"

@@ -223,9 +223,7 @@ def _block(
         rows=part(rows, dataset=name),
         fits=done,
         systems={str(row["system"]): (row["base"], row["about"]) for row in summary.to_dict("records")},
-        failed=frozenset(
-            runs.loc[(runs["error"] != "") & ~runs["error"].str.startswith(NOT_RUN), "system"]
-        ),
+        failed=frozenset(runs.loc[(runs["error"] != "") & ~runs["error"].str.startswith(NOT_RUN), "system"]),
         expected=expected,
     )
 

@@ -26,7 +26,7 @@ from raxss.benchmark.reading import refuse_repeated
 from raxss.benchmark.study import Study
 from raxss.benchmark.systems import System
 from raxss.benchmark.transforms import described_changes, is_changed, plan_changes, refuse_absent
-from raxss.data.datasets.plans import plan_dataset
+from raxss.data.datasets.plans import folder_of, plan_dataset
 from raxss.data.datasets.registry import DATASETS
 from raxss.data.manifests import plan_manifest
 from raxss.data.plan import CollectionPlan
@@ -34,7 +34,16 @@ from raxss.data.prepare.folder import PreparedCollection, is_prepared, read_prep
 from raxss.data.prepare.preparing import is_prepared_from, prepare
 from raxss.data.prepare.preprocessing import Preparation
 from raxss.data.series import SeriesCollection
-from raxss.data.splits import PARTS, Split, folds, group_of, groups_by, leave_one_out, split_series
+from raxss.data.splits import (
+    PARTS,
+    Split,
+    folds,
+    group_of,
+    groups_by,
+    leave_one_out,
+    official_split,
+    split_series,
+)
 from raxss.errors import ConfigError, DataError, LabelError, OutputError, RAxSSWarning, did_you_mean
 from raxss.method.retrieval.front import RetrievalConfig
 from raxss.method.weighting.protocol import weighting_named
@@ -88,7 +97,8 @@ def views_of(
     for dataset in study.datasets:
         try:
             collection = _open_dataset(study, dataset, folder, root, scratch)
-            made = _views(dataset, collection, study.seeds, systems)
+            parts = _official_parts(dataset, root)
+            made = _views(dataset, collection, study.seeds, systems, parts)
             bare = replace(dataset, preparation=needed_preparation(dataset))
             if bare != dataset and any(system.is_on_its_own for system in systems):
                 made = _with_recorded(made, collection, _open_dataset(study, bare, folder, root, scratch))
@@ -98,6 +108,20 @@ def views_of(
     advice = "a dataset, and a centre of another. Give one of the datasets another name."
     refuse_repeated((view.name for view in views), "blocks of the table would be called", advice)
     return views
+
+
+def _official_parts(dataset: StudyDataset, root: Path | str | None) -> Mapping[str, str]:
+    """Part of every series in the published split; empty where the study asks for another."""
+    if dataset.split.kind != "official":
+        return {}
+    named = DATASETS.get(dataset.data)
+    found = {} if named is None else named.official_parts(folder_of(named, root))
+    if not found:
+        raise ConfigError(
+            "split.kind = 'official' needs a dataset with a published split, which "
+            f"{dataset.data or 'sources'!r} does not have. Choose another kind, such as 'folds'."
+        )
+    return found
 
 
 def needed_preparation(dataset: StudyDataset) -> Preparation:
@@ -140,7 +164,7 @@ def _by_name(split: Split, names: Sequence[str], others: Sequence[str]) -> Split
             f"{len(absent)} series are there with the study's preparation, and not without it, the first is "
             f"{absent[0]!r}. Leave [preparation] out, or the systems that take series as they were recorded."
         )
-    parts = {
+    parts: dict[str, Any] = {
         part: np.sort(np.array([place[names[index]] for index in getattr(split, part)], dtype=np.int64))
         for part in (*PARTS, "dropped")
     }
@@ -241,7 +265,11 @@ def slug(name: str) -> str:
 
 
 def _views(
-    dataset: StudyDataset, collection: PreparedCollection, seeds: Sequence[int], systems: Iterable[System]
+    dataset: StudyDataset,
+    collection: PreparedCollection,
+    seeds: Sequence[int],
+    systems: Iterable[System],
+    parts: Mapping[str, str],
 ) -> list[View]:
     members = _members(dataset, collection)
     series = collection[members]
@@ -253,8 +281,8 @@ def _views(
     positive = _positive(dataset, classes)
     f1_classes = _f1_classes(dataset, classes)
     views = []
-    for name, splits in _splits(dataset, series, seeds).items():
-        parts = [getattr(item, part) for item in splits.values() for part in (*PARTS, "dropped")]
+    for name, splits in _splits(dataset, series, seeds, parts).items():
+        used = [getattr(item, part) for item in splits.values() for part in (*PARTS, "dropped")]
         views.append(
             View(
                 name=name,
@@ -264,7 +292,7 @@ def _views(
                 splits={seed: _of_whole(split, members) for seed, split in splits.items()},
                 classes=classes,
                 positive=positive,
-                longest=max(series[int(entry)].n_samples for entry in np.unique(np.concatenate(parts))),
+                longest=max(series[int(entry)].n_samples for entry in np.unique(np.concatenate(used))),
                 f1_classes=f1_classes,
                 changes=described_changes(dataset, seeds[0]),
                 headline=dataset.headline,
@@ -370,7 +398,7 @@ def check_windows(
 
 
 def _splits(
-    dataset: StudyDataset, series: SeriesCollection, seeds: Sequence[int]
+    dataset: StudyDataset, series: SeriesCollection, seeds: Sequence[int], parts: Mapping[str, str]
 ) -> dict[str, dict[int, Split]]:
     """View -> seed -> split of these series."""
     plan = dataset.split
@@ -390,9 +418,12 @@ def _splits(
         made = folds(series, n_folds=plan.n_folds, seed=seeds[0], validation=plan.fractions[1], **settings)
         named = [replace(item, description=f"{plan.n_folds} folds by {item.description}") for item in made]
         return {dataset.name: dict(zip(seeds, named, strict=False))}
+    share = plan.fractions[1] / (plan.fractions[0] + plan.fractions[1])
+    if plan.kind == "official":
+        made_by = {seed: official_split(series, parts, seed=seed, validation=share) for seed in seeds}
+        return {dataset.name: made_by}
     centres = _centres(series, plan.only)
     if plan.kind == "leave-one-out":
-        share = plan.fractions[1] / (plan.fractions[0] + plan.fractions[1])
         by_seed = {
             seed: leave_one_out(series, seed=seed, validation=share, balance=plan.balance) for seed in seeds
         }

@@ -201,7 +201,9 @@ def _systems(given: Any) -> tuple[str, ...]:
         return (ALL,)
     names = names_in("systems", given)
     if not names:
-        raise ConfigError(f"systems is empty; name at least one, or 'all'. Known: {', '.join([*SYSTEMS, *PEERS])}.")
+        raise ConfigError(
+            f"systems is empty; name at least one, or 'all'. Known: {', '.join([*SYSTEMS, *PEERS])}."
+        )
     return tuple(dict.fromkeys(names))
 
 

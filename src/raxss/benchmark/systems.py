@@ -144,8 +144,8 @@ class System:
         settings = self._current(settings)
         if self.kind == "default" and name == self.name and settings:
             raise ConfigError(
-                f"system {name!r} is {self.description}, and the study sets {', '.join(settings)} of it. Leave that "
-                f'out, or make a variant: [system.NAME] with base = "{name}".'
+                f"system {name!r} is {self.description}, and the study sets {', '.join(settings)} of it. Leave "
+                f'that out, or make a variant: [system.NAME] with base = "{name}".'
             )
         known = [parameter for parameter in _parameters_of(self.kind) if parameter not in BY_THE_STUDY]
         if self.kind == "fixed":
@@ -231,9 +231,8 @@ class System:
             settings.setdefault("positive", positive)
         defaults = _parameters_of(self.kind)
         refuse_unknown(f"system {self.name!r}", self.settings, defaults)  # `with_settings` checks earlier
-        return {
-            name: settings.get(name, value) for name, value in defaults.items() if name not in BY_THE_STUDY
-        }
+        left_out = (*BY_THE_STUDY, *(NOT_OF_A_STUDY if self.kind == "search" else ()))
+        return {name: settings.get(name, value) for name, value in defaults.items() if name not in left_out}
 
     def make(self, windows: WindowConfig, *, seed: int, device: str = "auto", **options: Any) -> Any:
         """An unfitted estimator; options are those of `parameters`."""
@@ -354,7 +353,10 @@ _ALL = (
 #: On whole series padded with zeros to the longest of training, or on their statistics.
 _PEERS = (
     _system(
-        "minirocket-padded", "padded", "MiniROCKET and ridge regression (aeon), padded", transform="minirocket"
+        "minirocket-padded",
+        "padded",
+        "MiniROCKET and ridge regression (aeon), padded",
+        transform="minirocket",
     ),
     _system(
         "multirocket-hydra",

@@ -106,7 +106,5 @@ class NeighbourClassifier(Baseline):
         with needs_aeon("dtw-1nn"), left_no_trace():
             from aeon.distances import dtw_pairwise_distance
 
-            found: Any = dtw_pairwise_distance(
-                ours, theirs, window=self.band, n_jobs=numba.get_num_threads()
-            )
+            found: Any = dtw_pairwise_distance(ours, theirs, window=self.band, n_jobs=numba.get_num_threads())
         return np.asarray(found)

@@ -3,9 +3,9 @@
     series of any length -> (n_series, n_variates, L), L the longest of training -> features of random kernels
         -> ridge regression, its penalty by leave-one-out errors -> a score for each class (n_series, C)
 
-What is usually meant by these names. A ridge regression has no probabilities: what is returned is the softmax of its
-scores, whose order is theirs, so that AUC, accuracy and F1 are those of the scores, and Brier score and calibration
-error mean nothing. rocket.py has MiniROCKET with probabilities, on the first samples of a chosen number.
+What is usually meant by these names. A ridge regression has no probabilities: what is returned is the softmax of
+its scores, whose order is theirs. AUC, accuracy and F1 are those of the scores; Brier score and calibration error
+mean nothing. rocket.py has MiniROCKET with probabilities, on the first samples of a chosen number.
 Next: neighbour.py.
 """
 
@@ -60,7 +60,8 @@ class PaddedClassifier(Baseline):
         padded = first_samples(given.series, self.window_length_)
         with left_no_trace():
             parts = [
-                scaler.fit_transform(transform.fit_transform(padded)) for transform, scaler in self.transforms_
+                scaler.fit_transform(transform.fit_transform(padded))
+                for transform, scaler in self.transforms_
             ]
         self.ridge_ = RidgeClassifierCV(alphas=PENALTIES).fit(_beside(parts), given.targets)
 
@@ -76,7 +77,11 @@ def aeon_transforms(name: str, *, seed: int) -> list[tuple[Any, Any]]:
     common = {"random_state": seed % LARGEST_SEED, "n_jobs": numba.get_num_threads()}
     with needs_aeon(name), left_no_trace():
         from aeon.classification.convolution_based._hydra import _SparseScaler
-        from aeon.transformations.collection.convolution_based import HydraTransformer, MiniRocket, MultiRocket
+        from aeon.transformations.collection.convolution_based import (
+            HydraTransformer,
+            MiniRocket,
+            MultiRocket,
+        )
 
         if name == "minirocket":
             return [(MiniRocket(**common), StandardScaler(with_mean=False))]

@@ -99,7 +99,9 @@ def make_page(
         study=study_name,
         datasets=datasets,
         failed=_failures(failed),
-        not_run=_failures(runs[slow].assign(error=runs["error"].str.removeprefix(f"{NOT_RUN}: ")), column="reason"),
+        not_run=_failures(
+            runs[slow].assign(error=runs["error"].str.removeprefix(f"{NOT_RUN}: ")), column="reason"
+        ),
         n_not_run=int(slow.sum()),
         n_failed=len(failed),
         n_done=len(done),
