@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.ensemble import RandomForestClassifier
 
@@ -126,3 +127,14 @@ def test_the_forest_is_scikit_learns_on_22_numbers_a_variate(data):
 @pytest.mark.parametrize("samples", [[[1.0]], [[2.0, 2.0]], [[np.nan, 1.0, 3.0]], [[np.nan, np.inf]]])
 def test_statistics_of_short_flat_and_broken_series_are_finite(samples):
     assert np.isfinite(whole_series_features(np.array(samples))).all()
+
+
+def test_series_are_transformed_a_few_at_a_time_with_the_same_result(monkeypatch, data):
+    train, test = data
+    expected = PaddedClassifier("multirocket-hydra", **ON_CPU).fit(train, validation=[]).predict_proba(test)
+    longest = max(item.n_samples for item in train)
+    monkeypatch.setattr("raxss.benchmark.baselines.padded.SAMPLES_AT_ONCE", 9 * longest)
+    before = torch.random.get_rng_state()
+    found = PaddedClassifier("multirocket-hydra", **ON_CPU).fit(train, validation=[]).predict_proba(test)
+    assert_allclose(found, expected, rtol=1e-3)
+    assert torch.equal(torch.random.get_rng_state(), before)

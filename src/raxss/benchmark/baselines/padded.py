@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import numba
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.linear_model import RidgeClassifierCV
@@ -27,6 +28,7 @@ from raxss.data.series import Series
 from raxss.errors import one_of
 
 TRANSFORMS = ("minirocket", "multirocket-hydra")
+SAMPLES_AT_ONCE = 2**17  # of a variate
 PENALTIES = tuple(np.logspace(-3, 3, 10).tolist())  # aeon's
 
 
@@ -58,18 +60,28 @@ class PaddedClassifier(Baseline):
         self.window_length_ = max(longest_of(given.series), SHORTEST)
         self.transforms_ = aeon_transforms(self.transform, seed=self.seed_)
         padded = first_samples(given.series, self.window_length_)
-        with left_no_trace():
-            parts = [
-                scaler.fit_transform(transform.fit_transform(padded))
-                for transform, scaler in self.transforms_
-            ]
-        self.ridge_ = RidgeClassifierCV(alphas=PENALTIES).fit(_beside(parts), given.targets)
+        parts = []
+        with left_no_trace(), torch.random.fork_rng(devices=[]):  # Hydra seeds torch
+            for transform, scaler in self.transforms_:
+                transform.fit(padded)
+                parts.append(np.asarray(scaler.fit_transform(_transformed(transform, padded))))
+        self.ridge_ = RidgeClassifierCV(alphas=PENALTIES).fit(np.concatenate(parts, axis=1), given.targets)
 
     def _probabilities(self, series: list[Series]) -> NDArray[np.float64]:
         padded = first_samples(series, self.window_length_)
         with left_no_trace():
-            parts = [scaler.transform(transform.transform(padded)) for transform, scaler in self.transforms_]
-        return scores_as_probabilities(self.ridge_.decision_function(_beside(parts)))
+            parts = [
+                np.asarray(scaler.transform(_transformed(transform, padded)))
+                for transform, scaler in self.transforms_
+            ]
+        return scores_as_probabilities(self.ridge_.decision_function(np.concatenate(parts, axis=1)))
+
+
+def _transformed(transform: Any, padded: NDArray[np.float32]) -> Any:
+    """Features of a fitted transform, a few series at a time: Hydra has 512 outputs a sample in memory."""
+    at_once = max(SAMPLES_AT_ONCE // padded.shape[2], 1)
+    parts = [transform.transform(padded[first : first + at_once]) for first in range(0, len(padded), at_once)]
+    return torch.cat(parts) if isinstance(parts[0], torch.Tensor) else np.concatenate(parts)
 
 
 def aeon_transforms(name: str, *, seed: int) -> list[tuple[Any, Any]]:
@@ -97,7 +109,3 @@ def scores_as_probabilities(scores: NDArray[Any]) -> NDArray[np.float64]:
     """
     both = np.stack([-scores, scores], axis=1) if scores.ndim == 1 else scores
     return np.asarray(softmax(both.astype(np.float64), axis=1))
-
-
-def _beside(parts: list[Any]) -> NDArray[Any]:
-    return np.concatenate([np.asarray(part) for part in parts], axis=1)
