@@ -95,7 +95,7 @@ class NeighbourClassifier(Baseline):
         places = np.linspace(0, n_train - 1, min(PAIRS, n_train)).astype(int)
         length = min(self.window_length_, TIMED)
         one, some = padded[:1, :, :length], self.padded_[places, :, :length]
-        self._distances(one[:, :, :2], some[:, :, :2])  # compiled
+        self._distances(one, some)  # compiled
         began = time.perf_counter()
         self._distances(one, some)
         pair = (time.perf_counter() - began) / len(places) * (self.window_length_ / length) ** 2
@@ -106,5 +106,7 @@ class NeighbourClassifier(Baseline):
         with needs_aeon("dtw-1nn"), left_no_trace():
             from aeon.distances import dtw_pairwise_distance
 
-            found: Any = dtw_pairwise_distance(ours, theirs, window=self.band, n_jobs=numba.get_num_threads())
+            # Both in the order of C: another is compiled anew.
+            both = np.ascontiguousarray(ours), np.ascontiguousarray(theirs)
+            found: Any = dtw_pairwise_distance(*both, window=self.band, n_jobs=numba.get_num_threads())
         return np.asarray(found)
