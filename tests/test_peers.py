@@ -108,6 +108,19 @@ def test_the_estimate_is_of_the_time_that_it_takes_and_grows_with_the_square_of_
     assert model.seconds_for(given) == pytest.approx(4 * 12 * 24)
 
 
+def test_more_pairs_are_timed_while_they_take_no_time(monkeypatch, data):
+    """Else the time of a call would be that of its few pairs."""
+    train, test = data
+    model = NeighbourClassifier(**ON_CPU).fit(train, validation=[])
+    counts = []
+    seconds = iter([0.0, 0.1, 0.0, 0.1, 0.0, 0.24])
+    monkeypatch.setattr("raxss.benchmark.baselines.neighbour.time.perf_counter", lambda: next(seconds))
+    monkeypatch.setattr("raxss.benchmark.baselines.neighbour.numba.get_num_threads", lambda: 1)
+    monkeypatch.setattr(model, "_distances", lambda _, theirs: counts.append(len(theirs)))
+    assert model.seconds_for(padded(test, model.window_length_)) == pytest.approx(0.24 / 24 * 12 * 24)
+    assert counts == [1, 3, 12, 24]
+
+
 def test_settings_out_of_range_are_refused(data):
     with pytest.raises(ConfigError, match="transform is 'minirockt'; did you mean 'minirocket'"):
         PaddedClassifier("minirockt").fit(data[0])

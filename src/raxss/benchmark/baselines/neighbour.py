@@ -23,7 +23,8 @@ from raxss.benchmark.baselines.rocket import left_no_trace
 from raxss.data.series import Series
 from raxss.errors import ConfigError, TooSlowError
 
-PAIRS = 3  # that are timed
+PAIRS = 3  # that are timed, or four times as many, and so on, until
+SECONDS = 0.3  # were needed for them, beside which a call is nothing
 TIMED = 1000  # samples of them: a pair of long series takes gigabytes
 TINY = 1e-12  # beside a distance: two classes may both have an equal series
 
@@ -91,14 +92,19 @@ class NeighbourClassifier(Baseline):
 
         By the first samples of a few pairs; time grows with the square of the length.
         """
-        n_train = len(self.padded_)
-        places = np.linspace(0, n_train - 1, min(PAIRS, n_train)).astype(int)
+        n_train, n_pairs = len(self.padded_), min(PAIRS, len(self.padded_))
         length = min(self.window_length_, TIMED)
-        one, some = padded[:1, :, :length], self.padded_[places, :, :length]
-        self._distances(one, some)  # compiled
-        began = time.perf_counter()
-        self._distances(one, some)
-        pair = (time.perf_counter() - began) / len(places) * (self.window_length_ / length) ** 2
+        one, others = padded[:1, :, :length], self.padded_[:, :, :length]
+        self._distances(one, others[:1])  # compiled
+        while True:
+            some = others[np.linspace(0, n_train - 1, n_pairs).astype(int)]
+            began = time.perf_counter()
+            self._distances(one, some)
+            seconds = time.perf_counter() - began
+            if seconds >= SECONDS or n_pairs == n_train:
+                break
+            n_pairs = min(4 * n_pairs, n_train)
+        pair = seconds / n_pairs * (self.window_length_ / length) ** 2
         return pair * len(padded) * n_train / numba.get_num_threads()
 
     def _distances(self, ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> NDArray[np.float64]:
