@@ -15,7 +15,6 @@ MiniROCKET is aeon's, on series padded with zeros at the end to the longest of t
 from __future__ import annotations
 
 import argparse
-import itertools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +29,7 @@ from sklearn.model_selection import StratifiedGroupKFold
 
 from raxss import RAxSSClassifier, Series
 from raxss._core.atomic import write_text
+from raxss.benchmark.baselines.statistics_forest import whole_series_features
 
 FOLDS_SEED = 69421
 #: Figures other than accuracy.
@@ -89,28 +89,6 @@ def forest(
     table = np.array([whole_series_features(array) for array in found["arrays"]])
     trees = RandomForestClassifier(300, random_state=seed).fit(table[train], found["y"][train])
     return np.asarray(trees.predict_proba(table[test]))
-
-
-def whole_series_features(samples: NDArray[Any]) -> NDArray[np.float64]:
-    """Mean, deviation, extremes, quantiles, differences, crossings, moments, eight band powers; by variate."""
-    x = samples.astype(np.float64)
-    centred = x - x.mean(axis=1, keepdims=True)
-    deviation = x.std(axis=1) + 1e-9
-    steps = np.diff(x, axis=1) if x.shape[1] > 1 else np.zeros_like(x)
-    signs = centred > 0
-    crossings = (signs[:, 1:] != signs[:, :-1]).mean(axis=1) if x.shape[1] > 1 else 0 * deviation
-    standard = centred / deviation[:, None]
-    power = np.abs(np.fft.rfft(standard, n=max(x.shape[1], 32)))[:, 1:] ** 2
-    edges = [0.0, *(2.0**-k for k in range(7, -1, -1))]
-    n, bands = power.shape[1], []
-    for low, high in itertools.pairwise(edges):
-        begin = int(n * low)
-        bands.append(power[:, begin : max(int(n * high), begin + 1)].sum(axis=1) / (power.sum(axis=1) + 1e-9))
-    plain = [x.mean(axis=1), x.std(axis=1), x.min(axis=1), x.max(axis=1)]
-    plain += list(np.quantile(x, (0.05, 0.25, 0.5, 0.75, 0.95), axis=1))
-    plain += [np.abs(steps).mean(axis=1), steps.std(axis=1), crossings]
-    plain += [(standard**3).mean(axis=1), (standard**4).mean(axis=1)]
-    return np.concatenate([*plain, *bands])
 
 
 def minirocket(

@@ -3,10 +3,14 @@
 To add a dataset, add a line to `SMALL`: what writes a few of its files into a folder.
 """
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from raxss.data.datasets import DATASETS
+from raxss.data.datasets.collections.npz_sets import NpzSet
 
 
 def noise(*shape):
@@ -50,6 +54,25 @@ def one_archive(folder: Path, *, n_classes, n_subjects):
     )
 
 
+def all_in_one(folder: Path, name):
+    """One of the sets that are an archive of all series: two of every class, of two groups."""
+    facts = DATASETS[name]
+    labels = np.array([*facts.labels] * 2)
+    groups = np.repeat(["a", "b"], len(facts.labels))
+    lengths = 40 + np.arange(len(labels))
+    further = {"split": np.where(groups == "a", "train", "test")} if facts.has_split else {}
+    further |= {"site": groups} if facts.has_site else {}
+    np.savez(
+        folder / f"{name}.npz",
+        flat=noise(0, facts.n_variates, lengths.sum()).astype(np.float32),
+        lengths=lengths,
+        y=labels,
+        g=groups,
+        rate=0.0 if facts.rate == 1 else facts.rate,
+        **further,
+    )
+
+
 def bids(folder: Path):
     """Patients of four centres with a clinical sheet."""
     pytest.importorskip("pybv")
@@ -68,5 +91,6 @@ SMALL = {
     "cinc2017": lambda folder: wfdb_records(folder / "training2017", "NAO~NAO~"),
     "watch": lambda folder: one_archive(folder, n_classes=7, n_subjects=2),
     "ds003029": bids,
+    **{name: partial(all_in_one, name=name) for name, item in DATASETS.items() if isinstance(item, NpzSet)},
     "tremor": lambda folder: texts(folder, ["ann-rest", "ann-held", "bob-rest", "bob-held"], shape=(80, 1)),
 }

@@ -54,6 +54,7 @@ def test_every_error_is_also_a_builtin_error_that_fits():
         errors.ModelError: ValueError,
         errors.OutputError: OSError,
         errors.MissingExtraError: ImportError,
+        errors.TooSlowError: RuntimeError,
     }
     assert {kind: kind.__bases__ for kind in builtin} == {
         kind: (errors.RAxSSError, base) for kind, base in builtin.items()

@@ -6,7 +6,7 @@ import torch
 from scipy.stats import ks_2samp
 
 import naive
-from raxss.benchmark.baselines.rocket import RocketClassifier, _left_no_trace
+from raxss.benchmark.baselines.rocket import RocketClassifier, left_no_trace
 from raxss.benchmark.baselines.rocket_features import (
     Kernels,
     draw_kernels,
@@ -113,7 +113,7 @@ def test_kernels_of_more_variates_than_there_are_are_refused(rng):
 def test_kernels_are_drawn_as_aeon_draws_them(n_variates):
     """Another generator and so other kernels, of the same distribution."""
     pytest.importorskip("aeon")
-    with _left_no_trace():
+    with left_no_trace():
         from aeon.transformations.collection.convolution_based import _rocket
 
         theirs = Kernels(*_rocket._generate_kernels.py_func(1001, 10_000, n_variates, 5))

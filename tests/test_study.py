@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from raxss.benchmark.dataset import Source
+from raxss.benchmark.dataset import WINDOWS, Source
 from raxss.benchmark.study import SEEDS, Study, load_extensions
-from raxss.benchmark.systems import SYSTEMS
+from raxss.benchmark.systems import PEERS, SYSTEMS
+from raxss.data.datasets import DATASETS
 from raxss.data.prepare.preprocessing import Preparation
 from raxss.errors import ConfigError
 from raxss.method.backbones import BACKBONES
@@ -101,10 +102,36 @@ OF_SOME = ("across-centres", "bern-barcelona-cropped")
 @pytest.mark.parametrize("name", ISSUED)
 def test_the_studies_that_come_with_the_package_are_sound(name):
     study = Study.read(STUDIES / f"{name}.toml")
-    some = ["tuned", "raxss-pearson", "sss", "patchtst", "rocket", "features-forest"]
-    if name.startswith("variants-"):  # tests/test_variants.py looks at these
+    some = ["tuned", "raxss-pearson", "sss", "patchtst", "rocket", "features-forest", "recommended", "auto"]
+    if name.startswith("variants-") or name == "more":  # tests/test_variants.py looks at the first
         return
     assert list(study.compared()) == (some if name in OF_SOME else list(SYSTEMS))
+
+
+def test_further_sets_have_nothing_but_the_data_and_the_peers():
+    study = Study.read(STUDIES / "more.toml")
+    assert list(study.compared()) == [
+        "recommended",
+        "auto",
+        *list(PEERS)[:3],
+        "features-forest",
+        *list(PEERS)[3:],
+    ]
+    assert {item.data for item in study.datasets} == {
+        name for name, item in DATASETS.items() if item.folder.startswith("more/")
+    }
+    assert (dict(study.training), dict(study.settings), study.seeds) == ({}, {}, SEEDS)
+    for item in study.datasets:
+        assert (str(item.preparation), item.windows) == ("", WindowConfig(**WINDOWS))
+        assert item.split.kind == ("official" if DATASETS[item.data].has_split else "folds")
+
+
+@pytest.mark.parametrize("name", ISSUED)
+def test_every_issued_study_has_the_two_systems_without_settings(name):
+    compared = Study.read(STUDIES / f"{name}.toml").compared()
+    assert {"recommended", "auto"} <= set(compared)
+    for system in ("recommended", "auto") if name != "smoke" else ("recommended",):
+        assert compared[system] == SYSTEMS[system]
 
 
 def test_the_list_of_studies_has_all_of_them():
@@ -138,7 +165,8 @@ def test_shuffled_labels_are_in_the_name_whatever_it_is(name):
 
 
 def test_a_dataset_is_judged_by_its_headline_figure():
-    headlines = {name: Study.read(STUDIES / f"{name}.toml").datasets[0].headline for name in ISSUED}
+    ours = [name for name in ISSUED if name != "more"]
+    headlines = {name: Study.read(STUDIES / f"{name}.toml").datasets[0].headline for name in ours}
     assert {name: item for name, item in headlines.items() if item != "auc"} == {
         "cinc2017": "f1",
         "watch": "accuracy",
@@ -194,9 +222,11 @@ BAD = [
     ("[windows]\nlength = 3", r"\[windows\] has no setting 'length'"),
     ("[system.sss]\nn_neighbours = 3", "'sss' has no setting 'n_neighbours'; did you"),
     ("[system.sss]\nrandom_state = 3", "'sss' sets 'random_state', which the study"),
-    ('systems = ["recommended"]', "no system 'recommended'; did you mean 'tuned'"),
-    ("[system.recommended]\nmax_epochs = 2", "no system 'recommended'; did you mean 'tuned'"),
-    ('[system.mine]\nbase = "recommended"', "no system 'recommended'; did you mean 'tuned'"),
+    (
+        "[system.recommended]\nmax_epochs = 2",
+        r"system 'recommended' is RAxSSClassifier\(\), .* sets max_epochs",
+    ),
+    ('[system.auto]\nbudget = "5min"', "system 'auto' sets 'budget'; set n_trials"),
     ('[system.mine]\nbase = "ss"', "no system 'ss'; did you mean 'sss'"),
     ('[system.mine]\nbackbone = "convnet"', "no system 'mine'"),
     ('[system.mine]\nbase = "sss"\nbackbone = "timesnt"', "'timesnt', .* did you mean 'timesnet'"),

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+from raxss import AutoRAxSS, RAxSSClassifier
 from raxss._core.atomic import json_ready
-from raxss.benchmark.systems import BUDGET, LENGTHS, ONE_ITEM_A_SERIES, SYSTEMS, System
+from raxss.benchmark.systems import BUDGET, LENGTHS, ONE_ITEM_A_SERIES, PEERS, SYSTEMS, System, find_system
 from raxss.errors import ConfigError
 from raxss.estimator.config import Config, without_additions
 from raxss.method.windows import WindowConfig, window_starts
@@ -18,18 +19,20 @@ PAPER = (
     "raxss-cosine raxss-pearson sss sss-calibrated patchtst timesnet moderntcn dlinear rocket mamba gru lstm"
 )
 MORE = "patchtst-window attention-mil conjunctive-mil minirocket features-forest all-positive tuned"
-TABLE = [*PAPER.split(), *MORE.split()]
+TABLE = [*PAPER.split(), *MORE.split(), "recommended", "auto"]
 FIXED = ("patchtst", "timesnet", "moderntcn", "dlinear")
 
 
 def test_the_table_has_the_systems_of_the_paper_and_further_baselines():
     assert list(SYSTEMS) == TABLE
-    assert all(system.name == name and system.description for name, system in SYSTEMS.items())
+    assert not set(SYSTEMS) & set(PEERS)
+    known = {**SYSTEMS, **PEERS}
+    assert all(system.name == name and system.description for name, system in known.items())
 
 
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("name", [*TABLE, *PEERS])
 def test_every_system_makes_an_estimator_that_clones_and_can_be_written_down(name):
-    system = SYSTEMS[name]
+    system = find_system(name)
     model = system.make(WINDOWS, seed=7, device="cpu", choice=system.choices_for(500)[0], longest=500)
     assert (model.random_state, model.device) == (7, "cpu")
     assert clone(model).get_params() == model.get_params()
@@ -113,7 +116,7 @@ def test_the_budget_reaches_networks_and_its_batches_of_windows_only_those_with_
         elif system.is_network:
             expected = budget | {key: ONE_ITEM_A_SERIES[key] for key in ("batch_size", "lr")}
             assert {key: found[key] for key in budget} == expected, name
-        else:
+        elif not system.is_on_its_own:
             assert not set(budget) & set(found), name
 
 
@@ -149,8 +152,48 @@ def test_the_budget_knows_only_settings_of_training():
 
 def test_window_accuracy_is_only_of_systems_that_score_windows():
     scoring = {name for name, system in SYSTEMS.items() if system.scores_windows}
-    ours = "raxss-cosine raxss-pearson sss sss-calibrated patchtst-window tuned"
+    ours = "raxss-cosine raxss-pearson sss sss-calibrated patchtst-window tuned recommended"
     assert scoring == {*ours.split(), "conjunctive-mil"}
+
+
+# Systems on their own ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["recommended", "auto"])
+def test_nothing_that_a_study_says_reaches_a_system_on_its_own(name):
+    system = SYSTEMS[name]
+    plain = system.parameters(WINDOWS)
+    budget = {"max_epochs": 3, "batch_size": 512, "lr": 0.01, "patience": 2, "weight_decay": 1.0}
+    other = WindowConfig(window_length=7, stride=3)
+    choice = {"window_length": 5}
+    assert system.parameters(other, training=budget, choice=choice, longest=9, positive="b") == plain
+    assert system.choices_for(90_000) == [{}]
+    assert system.learns_from_all(plain)
+    assert (system.uses_windows, system.is_network, system.is_on_its_own) == (False, False, True)
+
+
+def test_recommended_is_the_estimator_without_any_setting():
+    made = SYSTEMS["recommended"].make(WINDOWS, seed=7, device="cpu", training={"max_epochs": 3})
+    assert made.get_params() == RAxSSClassifier(random_state=7, device="cpu").get_params()
+    with pytest.raises(
+        ConfigError, match=r"'recommended' .* sets n_neighbors of it\. .* base = \"recommended\""
+    ):
+        SYSTEMS["recommended"].with_settings("recommended", {"n_neighbors": 3})
+    mine = SYSTEMS["recommended"].with_settings("mine", {"n_neighbors": 3})
+    assert mine.make(WINDOWS, seed=7).get_params()["window_length"] == "auto"
+    assert (mine.parameters(WINDOWS)["n_neighbors"], mine.base) == (3, "recommended")
+
+
+def test_the_search_has_a_number_of_trials_and_no_time():
+    made = SYSTEMS["auto"].make(WINDOWS, seed=7, device="cpu")
+    assert made.get_params() == AutoRAxSS(n_trials=8, random_state=7, device="cpu").get_params()
+    quick = SYSTEMS["auto"].with_settings("auto", {"n_trials": 2})
+    assert quick.parameters(WINDOWS)["n_trials"] == 2
+    for setting, value in (("budget", "5min"), ("candidates", [])):
+        with pytest.raises(ConfigError, match=rf"system 'auto' sets '{setting}'; set n_trials"):
+            SYSTEMS["auto"].with_settings("auto", {setting: value})
+    with pytest.raises(ConfigError, match="'auto' sets 'folder', which the study decides"):
+        SYSTEMS["auto"].with_settings("auto", {"folder": "here"})
 
 
 # Settings that came later -------------------------------------------------------------------------------------

@@ -71,6 +71,10 @@ class MissingExtraError(RAxSSError, ImportError):
     """An optional dependency is needed and not installed."""
 
 
+class TooSlowError(RAxSSError, RuntimeError):
+    """What was asked for would take longer than is allowed, and was not begun; the message has the estimate."""
+
+
 class RAxSSWarning(UserWarning):
     """Base class of all warnings of raxss."""
 

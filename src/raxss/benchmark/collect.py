@@ -22,6 +22,7 @@ from raxss.benchmark.packed import facts_of, trials_in
 from raxss.benchmark.pages.files import FIGURES, csv_of, read_table
 from raxss.benchmark.pages.markdown import Markdown
 from raxss.benchmark.pages.tidy import Row, narrow, over_seeds, part, tidy
+from raxss.benchmark.result import NOT_RUN
 from raxss.benchmark.runs import place_of
 from raxss.benchmark.study import ALL, Study
 from raxss.benchmark.systems import SYSTEMS
@@ -222,7 +223,7 @@ def _block(
         rows=part(rows, dataset=name),
         fits=done,
         systems={str(row["system"]): (row["base"], row["about"]) for row in summary.to_dict("records")},
-        failed=frozenset(runs.loc[runs["error"] != "", "system"]),
+        failed=frozenset(runs.loc[(runs["error"] != "") & ~runs["error"].str.startswith(NOT_RUN), "system"]),
         expected=expected,
     )
 
@@ -239,7 +240,7 @@ def _missing(runs: Frame, systems: Sequence[str], seeds: Sequence[int]) -> Itera
         for seed in seeds:
             error = states.get((system, seed))
             if error != "":
-                reasons.setdefault(f"failed: {error}" if error else "not run", []).append(seed)
+                reasons.setdefault(_reason(error), []).append(seed)
         for reason, lacking in reasons.items():
             found.setdefault((reason, tuple(lacking)), []).append(system)
     for (reason, without), names in found.items():
@@ -247,6 +248,15 @@ def _missing(runs: Frame, systems: Sequence[str], seeds: Sequence[int]) -> Itera
         which = f"seed{'' if len(without) == 1 else 's'} {', '.join(map(str, without))}"
         count = len(names) * len(without)
         yield f"{who}, {which}: {reason} ({count})", count
+
+
+def _reason(error: str | None) -> str:
+    """Why a fit has no result."""
+    if not error:
+        return "not run"
+    if error.startswith(NOT_RUN):
+        return f"not run: {error.removeprefix(NOT_RUN).lstrip(': ')}"
+    return f"failed: {error}"
 
 
 def _facts(place: Path, done: Frame) -> Iterable[Mapping[str, Any]]:

@@ -29,7 +29,7 @@ from raxss.method.windows import WindowConfig
 
 HEADLINES = ("auc", "f1", "accuracy")
 WINDOWS = {"window_length": 1024, "stride": 128}  # of a study that says nothing of them
-KINDS = ("single", "folds", "leave-one-out", "per-centre")
+KINDS = ("single", "folds", "official", "leave-one-out", "per-centre")
 SHUFFLED = "labels shuffled"  # in the name of every such dataset
 
 
@@ -38,11 +38,12 @@ class SplitPlan:
     """Splits into training, validation and test series, by seed.
 
     The kind ``single``: each seed draws its own split. ``folds``: ``n_folds`` folds, and the k-th seed tests the
-    k-th. ``leave-one-out``: each centre in turn is tested with a model of the others. ``per-centre``: a ``single``
-    split within each centre.
+    k-th. ``official``: the published split of the dataset, and each seed draws its own validation series from the
+    training part. ``leave-one-out``: each centre in turn is tested with a model of the others. ``per-centre``: a
+    ``single`` split within each centre.
     """
 
-    kind: Literal["single", "folds", "leave-one-out", "per-centre"] = "single"
+    kind: Literal["single", "folds", "official", "leave-one-out", "per-centre"] = "single"
     by: str | None = None  # level of the groups that stay together; the widest known one by default
     fractions: tuple[float, float, float] = (0.7, 0.1, 0.2)  # of training, validation and test
     balance: Balance = "none"
@@ -71,6 +72,12 @@ class SplitPlan:
                 f"split.by = {self.by!r} does not go with kind = 'leave-one-out', which keeps centres together. "
                 "Leave it out."
             )
+        for name, given in (("by", self.by is not None), ("balance", self.balance != "none")):
+            if self.kind == "official" and given:
+                raise ConfigError(
+                    f"split.{name} = {getattr(self, name)!r} does not go with kind = 'official', which is as "
+                    "it was published. Leave it out."
+                )
         if self.only and self.kind not in ("leave-one-out", "per-centre"):
             raise ConfigError(
                 f"split.only names centres, which kind = {self.kind!r} does not use. Leave it out."
@@ -155,6 +162,8 @@ def _dataset(given: Mapping[str, Any], tables: Mapping[str, Any]) -> StudyDatase
     own = section(given, "split")
     if own.get("kind") == "leave-one-out" and "by" not in own:
         merged["split"].pop("by", None)  # it was meant for the study's other datasets
+    if own.get("kind") == "official":
+        merged["split"] = {"fractions": [0.7, 0.1, 0.2], **own}  # of which the first two count
     refuse_unknown("[windows]", merged["windows"], fields_of(WindowConfig))
     refuse_unknown("[split]", merged["split"], fields_of(SplitPlan))
     classes = names_in("dataset.classes", given.get("classes", []))

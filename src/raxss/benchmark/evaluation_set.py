@@ -26,7 +26,7 @@ from raxss.benchmark.reading import refuse_repeated
 from raxss.benchmark.study import Study
 from raxss.benchmark.systems import System
 from raxss.benchmark.transforms import described_changes, is_changed, plan_changes, refuse_absent
-from raxss.data.datasets.plans import plan_dataset
+from raxss.data.datasets.plans import folder_of, plan_dataset
 from raxss.data.datasets.registry import DATASETS
 from raxss.data.manifests import plan_manifest
 from raxss.data.plan import CollectionPlan
@@ -34,7 +34,16 @@ from raxss.data.prepare.folder import PreparedCollection, is_prepared, read_prep
 from raxss.data.prepare.preparing import is_prepared_from, prepare
 from raxss.data.prepare.preprocessing import Preparation
 from raxss.data.series import SeriesCollection
-from raxss.data.splits import PARTS, Split, folds, group_of, groups_by, leave_one_out, split_series
+from raxss.data.splits import (
+    PARTS,
+    Split,
+    folds,
+    group_of,
+    groups_by,
+    leave_one_out,
+    official_split,
+    split_series,
+)
 from raxss.errors import ConfigError, DataError, LabelError, OutputError, RAxSSWarning, did_you_mean
 from raxss.method.retrieval.front import RetrievalConfig
 from raxss.method.weighting.protocol import weighting_named
@@ -60,6 +69,11 @@ class View:
     f1_classes: tuple[str, ...] = ()
     changes: Mapping[str, Any] = field(default_factory=dict)
     headline: str = "auc"
+    as_recorded: View | None = None  # the same series and splits without preparation; None: they have none
+
+    def seen_by(self, system: System) -> View:
+        """The view that a system gets: one on its own gets series without the study's preparation."""
+        return self.as_recorded if system.is_on_its_own and self.as_recorded is not None else self
 
     @property
     def scoring(self) -> dict[str, Any]:
@@ -83,12 +97,78 @@ def views_of(
     for dataset in study.datasets:
         try:
             collection = _open_dataset(study, dataset, folder, root, scratch)
-            views += _views(dataset, collection, study.seeds, systems)
+            parts = _official_parts(dataset, root)
+            made = _views(dataset, collection, study.seeds, systems, parts)
+            bare = replace(dataset, preparation=needed_preparation(dataset))
+            if bare != dataset and any(system.is_on_its_own for system in systems):
+                made = _with_recorded(made, collection, _open_dataset(study, bare, folder, root, scratch))
+            views += made
         except (DataError, ConfigError) as error:
             raise type(error)(f"dataset {dataset.name!r}: {error}") from error
     advice = "a dataset, and a centre of another. Give one of the datasets another name."
     refuse_repeated((view.name for view in views), "blocks of the table would be called", advice)
     return views
+
+
+def _official_parts(dataset: StudyDataset, root: Path | str | None) -> Mapping[str, str]:
+    """Part of every series in the published split; empty where the study asks for another."""
+    if dataset.split.kind != "official":
+        return {}
+    named = DATASETS.get(dataset.data)
+    found = {} if named is None else named.official_parts(folder_of(named, root))
+    if not found:
+        raise ConfigError(
+            "split.kind = 'official' needs a dataset with a published split, which "
+            f"{dataset.data or 'sources'!r} does not have. Choose another kind, such as 'folds'."
+        )
+    return found
+
+
+def needed_preparation(dataset: StudyDataset) -> Preparation:
+    """What the series need to be one dataset, without what a study chose: one rate, where there are sources.
+
+    >>> str(needed_preparation(StudyDataset(name="ecg", data="bonn", preparation=Preparation(pooling=(24, 12)))))
+    ''
+    """
+    return Preparation(rate=dataset.preparation.rate if dataset.sources else None)
+
+
+def _with_recorded(
+    views: Sequence[View], collection: PreparedCollection, recorded: PreparedCollection
+) -> list[View]:
+    """The views, each with its twin of the series as they were recorded; splits are the same by name."""
+    lengths = [item.n_samples for item in recorded]
+    found = []
+    for view in views:
+        splits = {
+            seed: _by_name(split, collection.names, recorded.names) for seed, split in view.splits.items()
+        }
+        used = [getattr(split, part) for split in splits.values() for part in (*PARTS, "dropped")]
+        twin = replace(
+            view,
+            folder=recorded.folder,
+            content=recorded.collection_hash,
+            splits=splits,
+            longest=max(lengths[entry] for entry in np.unique(np.concatenate(used))),
+        )
+        found.append(replace(view, as_recorded=twin))
+    return found
+
+
+def _by_name(split: Split, names: Sequence[str], others: Sequence[str]) -> Split:
+    """The split with indices into a collection that has the same series, maybe in another order."""
+    place = {name: index for index, name in enumerate(others)}
+    absent = [name for name in names if name not in place]
+    if absent:
+        raise DataError(
+            f"{len(absent)} series are there with the study's preparation, and not without it, the first is "
+            f"{absent[0]!r}. Leave [preparation] out, or the systems that take series as they were recorded."
+        )
+    parts: dict[str, Any] = {
+        part: np.sort(np.array([place[names[index]] for index in getattr(split, part)], dtype=np.int64))
+        for part in (*PARTS, "dropped")
+    }
+    return replace(split, **parts)
 
 
 def _open_dataset(
@@ -185,19 +265,24 @@ def slug(name: str) -> str:
 
 
 def _views(
-    dataset: StudyDataset, collection: PreparedCollection, seeds: Sequence[int], systems: Iterable[System]
+    dataset: StudyDataset,
+    collection: PreparedCollection,
+    seeds: Sequence[int],
+    systems: Iterable[System],
+    parts: Mapping[str, str],
 ) -> list[View]:
     members = _members(dataset, collection)
     series = collection[members]
-    check_windows(series, dataset.windows, dataset=dataset.name)
+    if any(system.uses_windows for system in systems):
+        check_windows(series, dataset.windows, dataset=dataset.name)
     for system in systems:
         _check_windows_of(system, series, dataset)
     classes = tuple(np.unique(series.labels).tolist())
     positive = _positive(dataset, classes)
     f1_classes = _f1_classes(dataset, classes)
     views = []
-    for name, splits in _splits(dataset, series, seeds).items():
-        parts = [getattr(item, part) for item in splits.values() for part in (*PARTS, "dropped")]
+    for name, splits in _splits(dataset, series, seeds, parts).items():
+        used = [getattr(item, part) for item in splits.values() for part in (*PARTS, "dropped")]
         views.append(
             View(
                 name=name,
@@ -207,7 +292,7 @@ def _views(
                 splits={seed: _of_whole(split, members) for seed, split in splits.items()},
                 classes=classes,
                 positive=positive,
-                longest=max(series[int(entry)].n_samples for entry in np.unique(np.concatenate(parts))),
+                longest=max(series[int(entry)].n_samples for entry in np.unique(np.concatenate(used))),
                 f1_classes=f1_classes,
                 changes=described_changes(dataset, seeds[0]),
                 headline=dataset.headline,
@@ -263,7 +348,7 @@ def _f1_classes(dataset: StudyDataset, classes: tuple[str, ...]) -> tuple[str, .
 def _check_windows_of(system: System, series: SeriesCollection, dataset: StudyDataset) -> None:
     """`check_windows` of a system whose windows differ from the study's."""
     windows = dataset.windows
-    if system.kind not in ("windows", "mil"):
+    if not system.uses_windows:
         return
     settings = system.parameters(windows)
     own = WindowConfig(window_length=settings["window_length"], stride=settings["stride"])
@@ -313,7 +398,7 @@ def check_windows(
 
 
 def _splits(
-    dataset: StudyDataset, series: SeriesCollection, seeds: Sequence[int]
+    dataset: StudyDataset, series: SeriesCollection, seeds: Sequence[int], parts: Mapping[str, str]
 ) -> dict[str, dict[int, Split]]:
     """View -> seed -> split of these series."""
     plan = dataset.split
@@ -333,9 +418,12 @@ def _splits(
         made = folds(series, n_folds=plan.n_folds, seed=seeds[0], validation=plan.fractions[1], **settings)
         named = [replace(item, description=f"{plan.n_folds} folds by {item.description}") for item in made]
         return {dataset.name: dict(zip(seeds, named, strict=False))}
+    share = plan.fractions[1] / (plan.fractions[0] + plan.fractions[1])
+    if plan.kind == "official":
+        made_by = {seed: official_split(series, parts, seed=seed, validation=share) for seed in seeds}
+        return {dataset.name: made_by}
     centres = _centres(series, plan.only)
     if plan.kind == "leave-one-out":
-        share = plan.fractions[1] / (plan.fractions[0] + plan.fractions[1])
         by_seed = {
             seed: leave_one_out(series, seed=seed, validation=share, balance=plan.balance) for seed in seeds
         }

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from raxss._core.atomic import json_ready
 from raxss._core.bounded import read_json
 from raxss._core.store import unsealed, write_sealed
-from raxss.errors import DataError
+from raxss.errors import DataError, TooSlowError
 
 FORMAT = "raxss cell 1"
+NOT_RUN = TooSlowError.__name__  # begins the error of a fit that was not begun, since it would take too long
 ADDED = frozenset({"f1_classes", "changes"})  # newer than the format: written unless empty
 
 

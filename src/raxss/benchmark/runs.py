@@ -14,6 +14,7 @@ import logging
 import os
 import platform
 import random
+import shutil
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from raxss._core.atomic import canonical_hash, json_ready, sha256_of, write_json
+from raxss._core.atomic import canonical_hash, json_ready, make_folder, sha256_of, write_json
 from raxss._core.jobs.local import threads_limited
 from raxss._core.renames import former_settings
 from raxss._core.version import __version__
@@ -86,6 +87,11 @@ class Run:
         return self.place.with_suffix(".facts.json")
 
     @property
+    def parts_place(self) -> Path:
+        """Folder with the parts of a fit that can be resumed; removed when it is done."""
+        return self.place.with_suffix(".parts")
+
+    @property
     def error_place(self) -> Path:
         """File with its error."""
         return self.place.with_suffix(".error.json")
@@ -111,6 +117,7 @@ def plan_run(
     """The run of one system and seed; its file is in ``choices`` for trials, else in ``cells``."""
     choice = dict(choice or {})
     device = device if system.uses_device else "cpu"  # the others know no GPU: theirs are the same numbers
+    view = view.seen_by(system)
     settings = system.parameters(
         view.windows, training=study.training, choice=choice, longest=view.longest, positive=view.positive
     )
@@ -232,6 +239,7 @@ def execute(run: Run) -> RunResult | EvaluatedRun:
     write_json(run.facts_place, _facts(run, clock, [str(item.message) for item in caught]))
     result.write(run.place)
     run.error_place.unlink(missing_ok=True)
+    shutil.rmtree(run.parts_place, ignore_errors=True)
     return result
 
 
@@ -271,7 +279,12 @@ def _fitted(run: Run, collection: SeriesCollection) -> tuple[Any, NDArray[np.flo
 
 def _learned(run: Run, train: SeriesCollection, validation: Sequence[Series]) -> Any:
     model = run.system.estimator(run.settings, seed=run.seed, device=run.device)
-    model.fit(train, validation=validation)
+    if run.system.keeps_parts:
+        model.set_params(folder=make_folder(run.parts_place) / "search")  # its lock lies beside it
+    if run.system.is_on_its_own:  # it sets validation series aside by itself, as for any user
+        model.fit(train)
+    else:
+        model.fit(train, validation=validation)
     if getattr(model, "interrupted_", False):  # it kept the best so far, which is not the result of this run
         raise KeyboardInterrupt
     found = np.asarray(model.classes_).tolist()

@@ -26,7 +26,7 @@ from raxss.benchmark.result import RunResult
 from raxss.errors import DataError, join_names
 from raxss.metrics import FEWEST_GROUPS, METRICS, draw_counts, weighted_scores
 
-REFERENCES = ("sss", "raxss-pearson", "tuned")
+REFERENCES = ("sss", "raxss-pearson", "tuned", "recommended")
 CHANCE = "chance"  # as a reference: an AUC of .5
 COMPARED = ("f1", "auc", "accuracy", "average_precision", "balanced_accuracy", "brier")
 DIFFERENCES = ["dataset", "metric", "reference", "system", "difference", "low", "high", "p", "p_holm", "n_seeds",

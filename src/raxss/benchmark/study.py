@@ -21,13 +21,13 @@ from raxss._core.bounded import read_toml_text, toml_of
 from raxss._core.renames import SETTING, STUDY, current_names
 from raxss.benchmark.dataset import StudyDataset, datasets_in
 from raxss.benchmark.reading import names_in, refuse_repeated, refuse_unknown, section, whole
-from raxss.benchmark.systems import BUDGET, SYSTEMS, System, find_system
+from raxss.benchmark.systems import BUDGET, PEERS, SYSTEMS, System, find_system
 from raxss.errors import ConfigError, RAxSSError, did_you_mean
 from raxss.method.backbones.protocol import known_backbones
 from raxss.method.training.settings import TrainingConfig
 
 SEEDS = (69421, 69422, 69423, 69424, 69425)  # the paper's
-BUILT_IN = frozenset(SYSTEMS)
+BUILT_IN = frozenset([*SYSTEMS, *PEERS])
 ALL = "all"
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")  # files are named after systems and extensions
 
@@ -201,7 +201,9 @@ def _systems(given: Any) -> tuple[str, ...]:
         return (ALL,)
     names = names_in("systems", given)
     if not names:
-        raise ConfigError(f"systems is empty; name at least one, or 'all'. Known: {', '.join(SYSTEMS)}.")
+        raise ConfigError(
+            f"systems is empty; name at least one, or 'all'. Known: {', '.join([*SYSTEMS, *PEERS])}."
+        )
     return tuple(dict.fromkeys(names))
 
 

@@ -20,17 +20,29 @@ from raxss.errors import ConfigError, did_you_mean
 from raxss.estimator.config import Config, setting_homes
 from raxss.method.windows import WindowConfig
 
-Kind = Literal["windows", "fixed", "rocket", "sequence", "mil", "forest", "trivial"]
+Kind = Literal[
+    "windows", "fixed", "default", "search", "rocket", "sequence", "mil", "forest", "trivial",
+    "padded", "neighbour", "statistics",
+]  # fmt: skip
 #: Kind -> module and class of its estimator, imported when needed.
 ESTIMATORS: dict[Kind, tuple[str, str]] = {
     "windows": ("raxss.estimator.classifier", "RAxSSClassifier"),
     "fixed": ("raxss.estimator.classifier", "RAxSSClassifier"),
+    "default": ("raxss.estimator.classifier", "RAxSSClassifier"),
+    "search": ("raxss.estimator.auto", "AutoRAxSS"),
     "sequence": ("raxss.benchmark.baselines.sequences", "SequenceClassifier"),
     "mil": ("raxss.benchmark.baselines.mil", "MILClassifier"),
     "rocket": ("raxss.benchmark.baselines.rocket", "RocketClassifier"),
     "forest": ("raxss.benchmark.baselines.forest", "ForestClassifier"),
     "trivial": ("raxss.benchmark.baselines.trivial", "AllPositiveClassifier"),
+    "padded": ("raxss.benchmark.baselines.padded", "PaddedClassifier"),
+    "neighbour": ("raxss.benchmark.baselines.neighbour", "NeighbourClassifier"),
+    "statistics": ("raxss.benchmark.baselines.statistics_forest", "StatisticsForestClassifier"),
 }
+#: Kinds that get nothing from a study but the series: no windows, no budget, no preparation, no validation set.
+ON_THEIR_OWN: tuple[Kind, ...] = ("default", "search")
+#: Kinds that choose, stop and fit nothing on validation series, so that they learn from them too.
+WITHOUT_VALIDATION: tuple[Kind, ...] = (*ON_THEIR_OWN, "forest", "padded", "neighbour", "statistics")
 
 #: The lengths L among which fixed-length systems choose on validation, as SSS's baselines do.
 LENGTHS = (1000, 3000, 5000, 10000)
@@ -40,7 +52,9 @@ LENGTHS = (1000, 3000, 5000, 10000)
 BUDGET_OF_WINDOWS = ("batch_size", "lr", "start_lr", "final_lr", "warmup_steps", "schedule_steps")
 #: Settings of a study for all networks. Losses are not among them: they define a system.
 BUDGET = ("max_epochs", "patience", *BUDGET_OF_WINDOWS, "weight_decay", "precision")
-BY_THE_STUDY = ("random_state", "device", "callbacks", "verbose")
+BY_THE_STUDY = ("random_state", "device", "callbacks", "verbose", "folder")
+#: Parameters of the search that no study sets: results would depend on the machine, or on Python objects.
+NOT_OF_A_STUDY = {"budget": "n_trials, which gives the same result everywhere", "candidates": "n_trials"}
 
 #: For networks with one item a series; the paper's batches of 8192 windows would be one step an epoch there.
 ONE_ITEM_A_SERIES = {
@@ -61,7 +75,9 @@ class System:
     """One system of a comparison.
 
     The kind ``windows`` is `RAxSSClassifier`, trained on windows; ``fixed`` is the same on the first L samples of
-    each series, as one window (`pad_trunc`); the others are those of baselines/.
+    each series, as one window (`pad_trunc`). ``default`` is `RAxSSClassifier()` and ``search`` `AutoRAxSS`, both on
+    their own: nothing that a study says of windows, training or preparation reaches them. The others are those of
+    baselines/.
 
     >>> mine = SYSTEMS["sss"].with_settings("sss-conv", {"backbone": "convnet"})
     >>> mine.base, mine.description
@@ -85,19 +101,36 @@ class System:
         return self.kind in ("windows", "fixed", "sequence", "mil")
 
     @property
+    def uses_windows(self) -> bool:
+        """Whether the windows of the study are its windows."""
+        return self.kind in ("windows", "mil")
+
+    @property
+    def is_on_its_own(self) -> bool:
+        """Whether it gets the series as they were recorded, and none of the study's settings."""
+        return self.kind in ON_THEIR_OWN
+
+    @property
+    def keeps_parts(self) -> bool:
+        """Whether its estimator has a ``folder``, from which a fit that was killed goes on."""
+        return self.kind == "search"
+
+    @property
     def uses_device(self) -> bool:
         """Whether it computes on the study's device."""
-        return self.is_network or (self.kind == "rocket" and self.settings.get("transform") != "minirocket")
+        if self.kind == "rocket":
+            return self.settings.get("transform") != "minirocket"
+        return self.is_network or self.is_on_its_own
 
     @property
     def scores_windows(self) -> bool:
         """Whether it has a probability for each window, and so a window accuracy."""
-        return self.kind == "windows" or self.settings.get("pooling") == "conjunctive"
+        return self.kind in ("windows", "default") or self.settings.get("pooling") == "conjunctive"
 
     def learns_from_all(self, parameters: Mapping[str, Any]) -> bool:
         """Whether nothing is chosen, stopped or fitted on the validation series, so it learns from them too."""
         if not self.is_network:
-            return self.kind == "forest"
+            return self.kind in WITHOUT_VALIDATION
         config = _config_of(parameters)
         fitted = config.calibration.calibration != "none" or config.calibration.decision_threshold != "argmax"
         return not (config.training.patience != 0 or fitted or config.fits_temperature_on_validation)
@@ -109,9 +142,17 @@ class System:
         and another backbone starts without options.
         """
         settings = self._current(settings)
+        if self.kind == "default" and name == self.name and settings:
+            raise ConfigError(
+                f"system {name!r} is {self.description}, and the study sets {', '.join(settings)} of it. Leave "
+                f'that out, or make a variant: [system.NAME] with base = "{name}".'
+            )
         known = [parameter for parameter in _parameters_of(self.kind) if parameter not in BY_THE_STUDY]
         if self.kind == "fixed":
             known.remove("stride")  # one window a series is what makes it that
+        for setting in settings if self.kind == "search" else ():
+            if setting in NOT_OF_A_STUDY:
+                raise ConfigError(f"system {name!r} sets {setting!r}; set {NOT_OF_A_STUDY[setting]}.")
         for setting in set(settings) & set(BY_THE_STUDY):
             raise ConfigError(
                 f"system {name!r} sets {setting!r}, which the study decides for all systems. Leave it out."
@@ -120,8 +161,8 @@ class System:
         merged = self._merged(settings)
         try:  # the settings that RAxSS has; the estimator checks the others
             config = _config_of(self._start() | merged)
-            if self.kind in ("windows", "fixed"):
-                config.check_fit(validation_given=True)
+            if self.kind in ("windows", "fixed", "default"):
+                config.check_fit(validation_given=self.kind != "default")
         except ConfigError as error:
             raise ConfigError(f"system {name!r}: {error}") from error
         if name == self.name:
@@ -176,7 +217,8 @@ class System:
 
         ``training`` is the study's budget for all networks (`BUDGET`); its batch sizes, rates and schedules are
         meant for windows, so they do not apply to systems with one item a series. ``choice`` is one of
-        `choices_for`, ``longest`` the samples of the longest series, ``positive`` for `all-positive`.
+        `choices_for`, ``longest`` the samples of the longest series, ``positive`` for `all-positive`. A system on
+        its own has the same parameters whatever these are.
         """
         settings = self._start() | self._budget(training or {}) | dict(self.settings)
         if self.kind in ("windows", "mil"):
@@ -189,9 +231,8 @@ class System:
             settings.setdefault("positive", positive)
         defaults = _parameters_of(self.kind)
         refuse_unknown(f"system {self.name!r}", self.settings, defaults)  # `with_settings` checks earlier
-        return {
-            name: settings.get(name, value) for name, value in defaults.items() if name not in BY_THE_STUDY
-        }
+        left_out = (*BY_THE_STUDY, *(NOT_OF_A_STUDY if self.kind == "search" else ()))
+        return {name: settings.get(name, value) for name, value in defaults.items() if name not in left_out}
 
     def make(self, windows: WindowConfig, *, seed: int, device: str = "auto", **options: Any) -> Any:
         """An unfitted estimator; options are those of `parameters`."""
@@ -232,12 +273,7 @@ def find_system(name: str, extra: Mapping[str, System] | None = None) -> System:
     ...
     raxss.errors.ConfigError: there is no system 'patchts'; did you mean 'patchtst'? Known: ...
     """
-    known = {**SYSTEMS, **(extra or {})}
-    if name == "recommended" and name not in known:  # the preset of this name is another method now
-        raise ConfigError(
-            "there is no system 'recommended'; did you mean 'tuned', as it is called now? "
-            f"Known: {', '.join(known)}."
-        )
+    known = {**SYSTEMS, **PEERS, **(extra or {})}
     if name not in known:
         raise ConfigError(f"there is no system {name!r}{did_you_mean(name, known)}")
     return known[name]
@@ -311,7 +347,29 @@ _ALL = (
     _system("features-forest", "forest", "hand-made features without scale, and a random forest"),
     _system("all-positive", "trivial", "says the positive class of every series"),
     _system("tuned", "windows", "what did best in our measurements", "tuned"),
+    _system("recommended", "default", "RAxSSClassifier(), without any settings"),
+    _system("auto", "search", "AutoRAxSS: settings found on the training series", n_trials=8),
+)
+#: On whole series padded with zeros to the longest of training, or on their statistics.
+_PEERS = (
+    _system(
+        "minirocket-padded",
+        "padded",
+        "MiniROCKET and ridge regression (aeon), padded",
+        transform="minirocket",
+    ),
+    _system(
+        "multirocket-hydra",
+        "padded",
+        "MultiROCKET, Hydra and ridge regression (aeon), padded",
+        transform="multirocket-hydra",
+    ),
+    _system("dtw-1nn", "neighbour", "nearest neighbour by DTW in a band of 10 % (aeon), padded"),
+    _system("statistics-forest", "statistics", "statistics and band powers of series, and a random forest"),
 )
 
 SYSTEMS: dict[str, System] = {system.name: system for system in _ALL}
-"""Every system of the table, by name."""
+"""Every system of ``systems = "all"``, by name."""
+
+PEERS: dict[str, System] = {system.name: system for system in _PEERS}
+"""Further systems, for the studies that name them."""

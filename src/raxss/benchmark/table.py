@@ -29,7 +29,7 @@ from raxss._core.progress import progress_bar
 from raxss.benchmark.analyses.evaluation import Probe
 from raxss.benchmark.evaluation_set import View, slug, views_of
 from raxss.benchmark.packed import facts_of, pack_runs, read_facts
-from raxss.benchmark.result import RunResult
+from raxss.benchmark.result import NOT_RUN, RunResult
 from raxss.benchmark.runs import Run, done, execute, plan_run
 from raxss.benchmark.study import Study, load_extensions
 from raxss.benchmark.systems import System
@@ -115,8 +115,12 @@ def list_table(study: Study, out: Path | str, **options: Any) -> list[tuple[str,
 
 
 def state_of(run: Run) -> str:
-    """Whether a run is done, failed or to do, as listed."""
-    return "done" if done(run) else "failed before" if run.error_place.exists() else "to do"
+    """Whether a run is done, failed, takes too long or is to do, as listed."""
+    if done(run):
+        return "done"
+    if not run.error_place.exists():
+        return "to do"
+    return "took too long" if read_facts(run.error_place).get("type") == NOT_RUN else "failed before"
 
 
 class OpenedStudy:
@@ -222,7 +226,7 @@ class OpenedStudy:
                 run = todo[position]
                 self.n_run += 1
                 if isinstance(result, Failure):
-                    self.n_failed += 1
+                    self.n_failed += result.kind != NOT_RUN
                     write_json(run.error_place, _error_of(run, result))
                 count(run.system.name, isinstance(result, Failure))
 

@@ -158,11 +158,17 @@ def numbers_from(text: str | None) -> list[int]:
 
 def tell(outcome: Outcome, page: Path, figures: Path) -> None:
     """Print counts, errors and the paths of the results; exit code 1 if anything of this run failed."""
-    print(f"{len(outcome.results)} results, {len(outcome.errors)} failed, {outcome.n_missing} not run yet.")
+    from raxss.benchmark.result import NOT_RUN
+
+    too_slow = [error for error in outcome.errors if error.get("type") == NOT_RUN]
+    also = f"{len(too_slow)} not run, as they would take too long, " if too_slow else ""
+    n_failed = len(outcome.errors) - len(too_slow)
+    print(f"{len(outcome.results)} results, {n_failed} failed, {also}{outcome.n_missing} not run yet.")
     for error in outcome.errors:
         where = f"{error.get('dataset')}, {error.get('system')}, seed {error.get('seed')}"
         why = f"{error.get('type')}: {error.get('message')}"
-        print(f"raxss: failed: {printable(where)}: {printable(why)}", file=sys.stderr)
+        state = "not run" if error in too_slow else "failed"
+        print(f"raxss: {state}: {printable(where)}: {printable(why)}", file=sys.stderr)
     if outcome.files:
         print(f"The table is in {page}, its figures in {figures}.")
     if outcome.n_failed:

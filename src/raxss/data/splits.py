@@ -3,6 +3,7 @@
     labels (n_series,), groups (n_series,) -> two index arrays                    hold_out
     SeriesCollection -> Split: train, validation, test                           split_series
     SeriesCollection -> one Split a fold, or one for each group left out          folds, leave_one_out
+    SeriesCollection, published parts -> Split                                   official_split
 
 A split that lets one patient sit on both sides can be made, since the paper's is of that kind, and is called leaky
 wherever it is shown. Next: leakage.py audits a split.
@@ -13,8 +14,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
@@ -353,6 +354,39 @@ def folds(
         )
         splits.append(made)
     return splits
+
+
+def official_split(
+    collection: SeriesCollection, parts: Mapping[str, str], *, seed: int, validation: float = 0.125
+) -> Split:
+    """The published split, with a share of its training series for validation.
+
+    ``parts`` has ``train`` or ``test`` for the name of every series. The test set is the same under every seed,
+    which draws validation series by the widest group known.
+
+    >>> collection = SeriesCollection(
+    ...     Series([0.0], label=k % 2, name=f"s{k}", origin={"recording": f"s{k}"}) for k in range(30)
+    ... )
+    >>> parts = {f"s{k}": "train" if k < 20 else "test" for k in range(30)}
+    >>> split = official_split(collection, parts, seed=69421)
+    >>> split.description, len(split.train), len(split.validation), split.test.tolist()[:3]
+    ('official split, by recording', 18, 2, [20, 21, 22])
+    """
+    _check_seed(seed)
+    unknown = [name for name in collection.names if parts.get(name) not in ("train", "test")]
+    if unknown:
+        raise DataError(
+            f"{len(unknown)} of {len(collection)} series have no place in the official split, the first is "
+            f"{unknown[0]!r}; needed is 'train' or 'test' for each. Use another kind of split."
+        )
+    pool = _pool(collection, "none", seed)
+    held = np.array([parts[collection.names[index]] == "test" for index in pool])
+    made = _rest(collection, groups_by(collection, None)[1], pool, held, validation, seed, 0)
+    test = float(held.mean())
+    by = "channel" if any(group_of(item, "recording") is None for item in collection) else "recording"
+    fractions = ((1 - test) * (1 - validation), (1 - test) * validation, test)
+    split = _finish(collection, made, by=by, seed=seed, fractions=fractions, balance="none")
+    return replace(split, description=f"official split, by {split.description}")
 
 
 def leave_one_out(

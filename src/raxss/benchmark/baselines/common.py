@@ -8,6 +8,8 @@ The same checks and errors as of RAxSSClassifier. Next: loop.py trains networks;
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -18,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from raxss.data.prepare.preprocessing import check_series
 from raxss.data.series import Series
-from raxss.errors import SignalError
+from raxss.errors import MissingExtraError, SignalError
 from raxss.estimator.fit import drawn_seed, validation_split
 from raxss.estimator.inputs import (
     as_classes,
@@ -134,6 +136,23 @@ def first_samples(series: list[Series], length: int) -> NDArray[np.float32]:
     for row, item in zip(padded, series, strict=True):
         row[:, : item.n_samples] = item.samples[:, :length]
     return np.nan_to_num(padded, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def longest_of(series: list[Series]) -> int:
+    """Samples of the longest series."""
+    return max(item.n_samples for item in series)
+
+
+@contextmanager
+def needs_aeon(system: str) -> Iterator[None]:
+    """Turn an import that fails into an error with the install command."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(
+            f"the system {system!r} needs the package aeon, which cannot be imported ({error}). Install it: "
+            "pip install 'raxss[bench]'"
+        ) from error
 
 
 def require_finite(probabilities: NDArray[np.float64], series: list[Series]) -> NDArray[np.float64]:

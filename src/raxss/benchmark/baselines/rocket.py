@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
-from raxss.benchmark.baselines.common import Baseline, Given, first_samples
+from raxss.benchmark.baselines.common import Baseline, Given, first_samples, needs_aeon
 from raxss.benchmark.baselines.rocket_features import draw_kernels, kernel_features, normalised
 from raxss.data.prepare.preprocessing import Scaling
 from raxss.data.series import Series
-from raxss.errors import MissingExtraError, one_of
+from raxss.errors import one_of
 from raxss.method.window_scorer import pick_device
 from raxss.method.windows import WindowConfig
 
@@ -89,7 +89,7 @@ class RocketClassifier(Baseline):
             )
         else:
             self.transform_ = aeon_minirocket(n_kernels=self.n_kernels, seed=self.seed_)
-            with _left_no_trace():
+            with left_no_trace():
                 self.transform_.fit(self._cut(given.series))
         self.classifier_ = SpanClassifier(self._features(given.series), given.targets)
         self.strength_ = self.strengths[len(self.strengths) // 2]
@@ -111,29 +111,23 @@ class RocketClassifier(Baseline):
         if self.transform == "rocket":
             device = pick_device(self.device)
             return kernel_features(normalised(self._cut(series)), self.kernels_, device=device).astype(float)
-        with _left_no_trace():
+        with left_no_trace():
             self.transform_.n_jobs = self.transform_._n_jobs = numba.get_num_threads()
             return np.asarray(self.transform_.transform(self._cut(series)), dtype=np.float64)
 
 
 def aeon_minirocket(*, n_kernels: int, seed: int) -> Any:
     """aeon's MiniROCKET, unfitted; an error with the install command where aeon is absent."""
-    try:
-        with _left_no_trace():
-            from aeon.transformations.collection.convolution_based import MiniRocket
-    except ImportError as error:
-        raise MissingExtraError(
-            f"the system 'minirocket' needs the package aeon, which cannot be imported ({error}). Install it: "
-            "pip install 'raxss[bench]'"
-        ) from error
-    with _left_no_trace():
+    with needs_aeon("minirocket"), left_no_trace():
+        from aeon.transformations.collection.convolution_based import MiniRocket
+
         return MiniRocket(
             n_kernels=n_kernels, random_state=seed % LARGEST_SEED, n_jobs=numba.get_num_threads()
         )
 
 
 @contextmanager
-def _left_no_trace() -> Iterator[None]:
+def left_no_trace() -> Iterator[None]:
     """Let aeon work, and put back what it changes for the whole process.
 
     It seeds numpy's global generator; numba sets OpenMP's number of threads when first used, which is torch's as

@@ -64,7 +64,9 @@ def overview(results: Path) -> dict[str, bytes]:
     """File name -> content, of everything that `write_overview` writes."""
     folders, quotes = gather(results)
     blocks = [block for folder in folders for block in folder.blocks]
-    main, doubled = _each_dataset_once([value for value in blocks if value.kind == "main"])
+    plain, doubled = _each_dataset_once([value for value in blocks if value.kind == "main"])
+    main = [block for block in plain if OURS in block.expected[0]] or plain
+    further = [block for block in plain if block not in main]  # of studies that compare other systems
     scores = {block.dataset: {name: block.mean(name) for name in block.systems} for block in main}
     ranks, unranked = ranked(pd.DataFrame(scores).T)
     drawable = any(block.means()["value"].notna().any() for block in main)
@@ -78,6 +80,8 @@ def overview(results: Path) -> dict[str, bytes]:
         folder=results.name,
         matrix=_matrix(main),
         main=[_about_block(entry) for entry in main],
+        further=[_about_block(entry) for entry in further],
+        further_matrix=_matrix(further),
         doubled=doubled,
         plots=list(plots),
         missing=[text for folder in folders for text, _ in folder.missing],

@@ -25,6 +25,7 @@ from raxss.benchmark.pages.markdown import (
     table,
     with_interval,
 )
+from raxss.benchmark.result import NOT_RUN
 from raxss.benchmark.statistics import CHANCE, REFERENCES, CriticalDifference
 from raxss.metrics import FEWEST_GROUPS, METRICS
 
@@ -85,7 +86,8 @@ def make_page(
     the other systems.
     """
     runs = tables["results"]
-    failed = runs[runs["error"] != ""]
+    slow = runs["error"].str.startswith(NOT_RUN)
+    failed = runs[(runs["error"] != "") & ~slow]
     done = runs[runs["error"] == ""]
     names = [name for name in runs["dataset"].unique() if name]
     datasets = [
@@ -97,6 +99,10 @@ def make_page(
         study=study_name,
         datasets=datasets,
         failed=_failures(failed),
+        not_run=_failures(
+            runs[slow].assign(error=runs["error"].str.removeprefix(f"{NOT_RUN}: ")), column="reason"
+        ),
+        n_not_run=int(slow.sum()),
         n_failed=len(failed),
         n_done=len(done),
         ranks=ranks,
@@ -202,12 +208,12 @@ def _pooled_table(pooled: Frame) -> Markdown:
     return table(["system", *(TITLES[name] for name in SHOWN), "predictions", "series"], rows)
 
 
-def _failures(failed: Frame) -> Markdown:
+def _failures(failed: Frame, *, column: str = "error") -> Markdown:
     rows = [
         [item["dataset"], item["system"], _count(item["seed"]).replace(" ", ""), item["error"]]
         for item in failed.to_dict("records")
     ]
-    return table(["dataset", "system", "seed", "error"], rows)
+    return table(["dataset", "system", "seed", column], rows)
 
 
 def _shares(tests: Frame) -> str:

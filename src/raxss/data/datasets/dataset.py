@@ -98,6 +98,10 @@ class Dataset(ABC):
     def plan(self, folder: Path, **options: Any) -> CollectionPlan:
         """Plan the series in a folder that exists, from names, tables and headers alone; ends with `planned`."""
 
+    def official_parts(self, folder: Path) -> dict[str, str]:
+        """Name of every series -> ``train`` or ``test`` of the published split; empty without one."""
+        return {}
+
     def planned(
         self, folder: Path, recordings: Iterable[RecordingPlan] = (), unmatched: Sequence[str] = ()
     ) -> CollectionPlan:
