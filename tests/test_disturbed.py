@@ -131,6 +131,22 @@ def test_posteriors_are_the_convex_combination(two):
     assert_allclose(guarded.disturbed.weights.sum(), 1)
 
 
+def test_with_a_network_members_are_weighed_by_disturbed_copies_of_validation_windows():
+    rng = np.random.default_rng(5)
+    windows, targets = rhythms(rng, n=120)
+    members = [{"backbone": "convnet", "width": 4}, RIDGE]
+    classifier = build(
+        "mixture", members=members, disturbed=[RIDGE, {"backbone": "extra-trees", "n_trees": 1}]
+    )
+    classifier.eval().fit_windows(training_on(windows, targets, folds=np.full(120, -1)))
+    np.testing.assert_array_equal(classifier.disturbed.weights, [0.5, 0.5])  # nothing was held out
+    other, labels = rhythms(rng, n=120)
+    classifier.weigh_by_validation(list(other.split(50)), labels, np.arange(120) // 2)
+    ridge, tree = classifier.disturbed.weights.tolist()
+    assert ridge + tree == pytest.approx(1)
+    assert ridge > 0.6  # a single tree is worse
+
+
 def test_members_for_disturbed_windows_are_window_classifiers():
     for name in ("convnet", "mixture"):
         with pytest.raises(

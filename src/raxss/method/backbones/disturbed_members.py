@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from raxss.errors import ConfigError
@@ -90,6 +91,17 @@ class DisturbedMembers(nn.Module):
             )
             self.weights.copy_(torch.from_numpy(weights))
 
+    def weigh_by_validation(
+        self, windows: Sequence[Tensor], targets: NDArray[np.int64], series: NDArray[np.int64]
+    ) -> None:
+        """Weigh the members by disturbed copies of validation windows, given in batches, in evaluation mode."""
+        copies = [disturbed_copies(some, self.n_variates, seed=place) for place, some in enumerate(windows)]
+        found = [
+            torch.stack([_posteriors(member, some, None) for member in self.members]).cpu() for some in copies
+        ]
+        weights = mixture_weights(torch.cat(found, dim=1).numpy(), targets, series)
+        self.weights.copy_(torch.from_numpy(weights))
+
     def forward(self, windows: Tensor, *, fold: int | None = None) -> tuple[Tensor, Tensor]:
         """``(batch, n_variates, length)`` -> g ``(batch, 1)`` and posteriors ``(batch, C)``, in float64."""
         odds = _posteriors(self.gate, windows, fold)
@@ -135,17 +147,20 @@ def with_copies(training: TrainingWindows, n_variates: int) -> TrainingWindows:
     >>> both.windows.shape, both.targets.tolist(), both.folds.tolist()
     (torch.Size([8, 1, 50]), [0, 0, 1, 1, 0, 0, 1, 1], [0, 1, 0, 1, 0, 1, 0, 1])
     """
-    windows, present = split_mask(training.windows.float(), n_variates)
-    copies = disturbed(windows, seed=training.seed % 2**63)
-    if present is not None:
-        copies = torch.cat([copies * present, present], dim=1)
-        windows = torch.cat([windows, present], dim=1)
+    windows = training.windows.float()
     return replace(
         training,
-        windows=torch.cat([windows, copies]),
+        windows=torch.cat([windows, disturbed_copies(windows, n_variates, seed=training.seed % 2**63)]),
         targets=np.tile(training.targets, 2),
         series=np.tile(training.series, 2),
         folds=np.tile(training.folds, 2),
         weights=np.tile(training.weights, 2),
         groups=None if training.groups is None else np.tile(training.groups, 2),
     )
+
+
+def disturbed_copies(windows: Tensor, n_variates: int, *, seed: int) -> Tensor:
+    """`disturbed` windows, with their mask of missing samples or without; missing samples stay missing."""
+    values, present = split_mask(windows, n_variates)
+    copies = disturbed(values, seed=seed)
+    return copies if present is None else torch.cat([copies * present, present], dim=1)

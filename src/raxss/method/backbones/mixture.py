@@ -210,13 +210,16 @@ class Mixture(nn.Module):
     def weigh_by_validation(
         self, windows: Sequence[Tensor], targets: NDArray[np.int64], series: NDArray[np.int64]
     ) -> None:
-        """Set the weights by validation windows, given in batches."""
+        """Set the weights by validation windows, given in batches; those for disturbed windows by copies."""
         self.eval()
         with torch.inference_mode():
             found = [
                 torch.stack([self._member(k, some)[0] for k in range(len(self.members))]).cpu()
                 for some in windows
             ]
+            if self.disturbed is not None:
+                inner = [self._without_context(some) for some in windows]
+                self.disturbed.weigh_by_validation(inner, targets, series)
         self.weigh(torch.cat(found, dim=1).numpy(), targets, series)
 
     def held_out(self, fold: int) -> HeldOut:
