@@ -141,7 +141,7 @@ def test_features_that_do_not_fit_are_refused_with_their_size(waves_model, monke
     model, series = waves_model
     monkeypatch.setattr("raxss._core.memory.available_memory", lambda: 1000)
     model.set_params(space="features")
-    with pytest.raises(DataError, match=r"windows by 64 features each needs .* Set space='signal'"):
+    with pytest.raises(DataError, match=r"windows by 96 features each needs .* Set space='signal'"):
         model.predict_proba(series[:1])
 
 
