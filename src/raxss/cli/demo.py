@@ -11,6 +11,9 @@ from raxss._core.atomic import whole_folder, write_json
 from raxss.cli.common import described
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from raxss.data.series import SeriesCollection
     from raxss.estimator.classifier import RAxSSClassifier
 
@@ -52,32 +55,36 @@ def demo(
             raise KeyboardInterrupt  # half a demo has no figures to show
         model.save_pretrained(folder / "model")
         print(f"Scoring {len(held)} records that training never saw…", flush=True)
-        metrics = _metrics(model, sample[held])
+        probability = model.predict_proba(sample[held])
+        metrics = _metrics(model, sample[held], probability)
         metrics |= {"n_train": len(kept), "n_test": len(held), "seconds": time.perf_counter() - began}
         metrics |= _circumstances(model, seed, preset)
         write_json(folder / "metrics.json", metrics)
         print("Explaining three of them…", flush=True)
         facts, evidence = describe_model(model), []
-        for telling_case in _telling_cases(model, sample[held]):
+        for place_of_case in _telling_cases(probability):
+            telling_case = model.explain(sample[held[place_of_case]])
             place = telling_case.save(folder / "evidence")  # JSON, Parquet and figures of one record
             report_of(telling_case, model=facts).save(place / "report.html")
             evidence.append(place.name)
     _print_results(out, metrics, evidence)
 
 
-def _metrics(model: RAxSSClassifier, test: SeriesCollection) -> dict[str, Any]:
+def _metrics(
+    model: RAxSSClassifier, test: SeriesCollection, probability: NDArray[np.float64]
+) -> dict[str, Any]:
     """Figures with intervals, by the model's own weights and uniform ones, and the share of the largest class."""
     import numpy as np
 
     from raxss.metrics import score_with_intervals
 
-    def figures() -> dict[str, Any]:
+    def figures(found: NDArray[np.float64]) -> dict[str, Any]:
         options: dict[str, Any] = {"classes": model.classes_, "positive": POSITIVE, "groups": test.groups}
-        return dict(score_with_intervals(test.labels, model.predict_proba(test), **options))
+        return dict(score_with_intervals(test.labels, found, **options))
 
-    own, weighting = figures(), model.weighting
+    own, weighting = figures(probability), model.weighting
     model.set_params(weighting="uniform")
-    uniform = figures()
+    uniform = figures(model.predict_proba(test))
     model.set_params(weighting=weighting)
     share = float(np.unique(test.labels, return_counts=True)[1].max() / len(test))
     return own | {"uniform": uniform, "largest_share": share}
@@ -102,14 +109,11 @@ def _circumstances(model: RAxSSClassifier, seed: int, preset: str) -> dict[str, 
     }
 
 
-def _telling_cases(model: RAxSSClassifier, test: SeriesCollection) -> list[Any]:
-    """The surest of each class, and the least sure of all."""
-    import numpy as np
-
-    probability = model.predict_proba(test)
-    picks = [int(probability[:, column].argmax()) for column in range(len(model.classes_))]
-    picks.append(int(np.abs(probability[:, 0] - 0.5).argmin()))
-    return [model.explain(test[index]) for index in dict.fromkeys(picks)]
+def _telling_cases(probability: NDArray[np.float64]) -> list[int]:
+    """Places of the surest of each class, and of the least sure of all; each once."""
+    picks = [int(place) for place in probability.argmax(axis=0)]
+    picks.append(int(abs(probability[:, 0] - 0.5).argmin()))
+    return list(dict.fromkeys(picks))
 
 
 def _print_results(out: Path, metrics: dict[str, Any], evidence: list[str]) -> None:

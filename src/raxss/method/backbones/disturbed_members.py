@@ -32,6 +32,9 @@ DISTURBED: tuple[Mapping[str, Any], ...] = (
 )
 GATE: Mapping[str, Any] = {"backbone": "extra-trees", "view": "statistics", "n_trees": 100}
 PRIOR_OF_DISTURBED = 0.1  # half of the windows in fitting, and fewer in use
+LEAST_SHARE = (
+    0.05  # of the posterior: most windows of clean recordings are below, and cost no more than before
+)
 MOST_WINDOWS = 1500  # that are copied, so that there are twice as many
 
 
@@ -46,9 +49,9 @@ class DisturbedMembers(nn.Module):
     Examples
     --------
     >>> members = DisturbedMembers(1, 64, 3, tables=DISTURBED)
-    >>> g, posteriors = members(torch.zeros(4, 1, 64))  # not fitted yet
-    >>> g.shape, posteriors.shape
-    (torch.Size([4, 1]), torch.Size([4, 3]))
+    >>> windows = torch.zeros(4, 1, 64)
+    >>> members.share(windows).shape, members(windows).shape  # not fitted yet
+    (torch.Size([4]), torch.Size([4, 3]))
     """
 
     weights: Tensor
@@ -102,13 +105,28 @@ class DisturbedMembers(nn.Module):
         weights = mixture_weights(torch.cat(found, dim=1).numpy(), targets, series)
         self.weights.copy_(torch.from_numpy(weights))
 
-    def forward(self, windows: Tensor, *, fold: int | None = None) -> tuple[Tensor, Tensor]:
-        """``(batch, n_variates, length)`` -> g ``(batch, 1)`` and posteriors ``(batch, C)``, in float64."""
+    def mixed_into(self, posteriors: Tensor, windows: Tensor, *, fold: int | None = None) -> Tensor:
+        """Posteriors p ``(batch, C)`` by other members -> (1 - g) p + g q; p where a window looks as in training."""
+        g = self.share(windows, fold=fold)
+        rows = g.nonzero()[:, 0]
+        if not len(rows):
+            return posteriors
+        some = g[rows, None]
+        mixed = posteriors.clone()
+        mixed[rows] = (1 - some) * posteriors[rows] + some * self(windows[rows], fold=fold)
+        return mixed
+
+    def share(self, windows: Tensor, *, fold: int | None = None) -> Tensor:
+        """g ``(batch,)``, the probability that a window is disturbed; 0 where it is below .05."""
         odds = _posteriors(self.gate, windows, fold)
-        disturbed_odds = odds[:, 1:] * PRIOR_OF_DISTURBED
-        g = disturbed_odds / (disturbed_odds + odds[:, :1] * (1 - PRIOR_OF_DISTURBED))
+        disturbed_odds = odds[:, 1] * PRIOR_OF_DISTURBED
+        g = disturbed_odds / (disturbed_odds + odds[:, 0] * (1 - PRIOR_OF_DISTURBED))
+        return torch.where(g < LEAST_SHARE, 0.0, g)
+
+    def forward(self, windows: Tensor, *, fold: int | None = None) -> Tensor:
+        """``(batch, n_variates, length)`` -> posteriors q ``(batch, C)`` in float64."""
         found = torch.stack([_posteriors(member, windows, fold) for member in self.members])
-        return g, torch.tensordot(self.weights, found, dims=1)
+        return torch.tensordot(self.weights, found, dims=1)
 
 
 def _posteriors(classifier: Any, windows: Tensor, fold: int | None) -> Tensor:

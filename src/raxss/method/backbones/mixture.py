@@ -33,6 +33,7 @@ from raxss.method.backbones.protocol import (
     split_mask,
 )
 from raxss.method.backbones.sizes import check_at_most
+from raxss.method.backbones.views import computed_once
 from raxss.method.backbones.window_classifiers import (
     Floats,
     HeldOut,
@@ -236,13 +237,12 @@ class Mixture(nn.Module):
 
     def logits_and_features(self, windows: Tensor, *, fold: int | None = None) -> tuple[Tensor, Tensor]:
         """Logits of the mixture, and features of its members side by side, without those of `disturbed`."""
-        posteriors, features = zip(
-            *(self._member(k, windows, fold=fold) for k in range(len(self.members))), strict=True
-        )
-        mixed = torch.tensordot(self.weights, torch.stack(posteriors), dims=1)
-        if self.disturbed is not None:
-            share, other = self.disturbed(self._without_context(windows), fold=fold)
-            mixed = (1 - share) * mixed + share * other
+        with computed_once():
+            every = [self._member(k, windows, fold=fold) for k in range(len(self.members))]
+            posteriors, features = zip(*every, strict=True)
+            mixed = torch.tensordot(self.weights, torch.stack(posteriors), dims=1)
+            if self.disturbed is not None:
+                mixed = self.disturbed.mixed_into(mixed, self._without_context(windows), fold=fold)
         return logits_of_posteriors(mixed, self.n_outputs), torch.cat(features, dim=1)
 
     def _member(self, place: int, windows: Tensor, *, fold: int | None = None) -> tuple[Tensor, Tensor]:

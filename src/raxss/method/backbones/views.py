@@ -12,6 +12,10 @@ no information. Next: window_classifiers.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
 from typing import ClassVar
 
 import torch
@@ -43,6 +47,7 @@ class WindowView(nn.Module):
     needs_rate: ClassVar[bool] = False  # the sampling rate is one more argument, ``rate``
     d: int  # number of features
     size: int  # numbers in memory for each window while its features are computed
+    made_of: Hashable = None  # equal for views of equal features; None where these depend on training windows
 
     def look_at(self, windows: Tensor, present: Tensor | None = None) -> None:
         """Take thresholds from training windows ``(batch, n_variates, length)``; most views need none."""
@@ -62,6 +67,7 @@ class StatisticsView(WindowView):
     def __init__(self, n_variates: int, window_length: int, *, normalise: bool = False) -> None:
         super().__init__()
         self.normalise, self.d = normalise, n_statistics(n_variates, window_length)
+        self.made_of = ("statistics", normalise)
         self.size = self.d + n_variates * window_length
 
     def forward(self, windows: Tensor, present: Tensor | None = None) -> Tensor:
@@ -238,11 +244,36 @@ class BeatsView(WindowView):
     ) -> None:
         super().__init__()
         self.rate, self.d = checked_rate(rate), n_beat_features(n_variates)
+        self.made_of = ("beats", self.rate)
         self.size = self.d + n_variates * window_length
 
     def forward(self, windows: Tensor, present: Tensor | None = None) -> Tensor:
         """``(batch, n_variates, length)`` -> ``(batch, d)``."""
         return beat_features(with_gaps(windows, present, normalise=False), self.rate)
+
+
+_COMPUTED: ContextVar[dict[Any, tuple[Tensor, Tensor]] | None] = ContextVar("computed", default=None)
+
+
+@contextmanager
+def computed_once() -> Iterator[None]:
+    """Within it, views of equal features (`made_of`) are computed once for the same tensor of windows."""
+    token = _COMPUTED.set({})
+    try:
+        yield
+    finally:
+        _COMPUTED.reset(token)
+
+
+def features_once(view: WindowView, windows: Tensor, compute: Callable[[], Tensor]) -> Tensor:
+    """What ``compute`` returns for a view of these windows, or has returned before within `computed_once`."""
+    computed = _COMPUTED.get()
+    if computed is None or view.made_of is None:
+        return compute()
+    place = (view.made_of, id(windows))
+    if place not in computed:
+        computed[place] = (windows, compute())  # with the windows, so that no others get their id
+    return computed[place][1]
 
 
 VIEWS: dict[str, type[WindowView]] = {

@@ -21,7 +21,7 @@ from sklearn.utils.extmath import randomized_svd
 from torch import Tensor, nn
 
 from raxss.method.backbones.protocol import split_mask
-from raxss.method.backbones.views import WindowView, build_view
+from raxss.method.backbones.views import WindowView, build_view, features_once
 from raxss.method.context import N_CONTEXT, split_context, takes_context
 
 Floats = NDArray[np.float64]
@@ -172,13 +172,16 @@ class WindowClassifier(nn.Module):
     def _view(self, windows: Tensor) -> Tensor:
         """Features ``(n, d)`` of windows, with rows for mask and context or without; some at a time."""
         windows, context = self._split_context(windows)
-        n_at_once = max(NUMBERS_AT_ONCE // self.view.size, 1)
-        parts = (split_mask(some, self.n_variates) for some in windows.split(n_at_once))
-        found = torch.cat([self.view(some, present) for some, present in parts])
+        found = features_once(self.view, windows, lambda: self._in_parts(windows))
         numbers = [share_missing_of(windows, self.n_variates)[:, None]] if self.share_missing else []
         if self.takes_context:
             numbers.append(self.context_mean.expand(len(windows), -1) if context is None else context)
         return torch.cat([found, *(some.to(found.dtype) for some in numbers)], dim=1) if numbers else found
+
+    def _in_parts(self, windows: Tensor) -> Tensor:
+        n_at_once = max(NUMBERS_AT_ONCE // self.view.size, 1)
+        parts = (split_mask(some, self.n_variates) for some in windows.split(n_at_once))
+        return torch.cat([self.view(some, present) for some, present in parts])
 
     def _split_context(self, windows: Tensor) -> tuple[Tensor, Tensor | None]:
         """Windows without their context, and this, ``(n, 3)``, where it is a feature and they have one."""
