@@ -106,7 +106,7 @@ class DisturbedMembers(nn.Module):
         self.weights.copy_(torch.from_numpy(weights))
 
     def mixed_into(self, posteriors: Tensor, windows: Tensor, *, fold: int | None = None) -> Tensor:
-        """Posteriors p ``(batch, C)`` by other members -> (1 - g) p + g q; p where a window looks as in training."""
+        """Posteriors p ``(batch, C)`` by other members -> (1 - g) p + g q; p where a window looks clean."""
         g = self.share(windows, fold=fold)
         rows = g.nonzero()[:, 0]
         if not len(rows):
