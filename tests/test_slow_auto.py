@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import check_estimator
 
-from raxss import AutoRAxSS, RAxSSClassifier
+from raxss import AutoRAxSS, RAxSSClassifier, Series
 from raxss.estimator.candidates import CANDIDATES, FEWEST_FOR_A_NETWORK, Facts, candidates_for
 from raxss.method.windows import MANY_SERIES
 from toys import planted
@@ -94,10 +94,12 @@ def test_a_budget_is_kept(budget, n_series, length):
 
 
 def test_every_candidate_of_the_list_can_be_fitted_and_saved(tmp_path):
-    """On series that are long, on as many as a network needs, and on as many as give the default one."""
+    """On series that are long, at the rate of an ECG, as many as a network needs, and as give the default one."""
     seen = set()
-    for n_series, length in ((12, 2000), (FEWEST_FOR_A_NETWORK, 40), (MANY_SERIES, 40)):
-        series, targets = planted("frequency", n_series, length=length, seed=2)
+    sizes = ((12, 2000, 1.0), (12, 1250, 200.0), (FEWEST_FOR_A_NETWORK, 40, 1.0), (MANY_SERIES, 40, 1.0))
+    for n_series, length, rate in sizes:
+        series, targets = planted("amplitude", n_series, length=length, seed=2)
+        series = [Series(item.samples, rate=rate) for item in series]
         facts = Facts.of(series)
         for candidate in candidates_for(facts):
             if candidate.name in seen:
