@@ -56,10 +56,13 @@ class ForestClassifier(Baseline):
 
     def _learn(self, given: Given) -> None:
         forest = RandomForestClassifier(self.n_trees, random_state=self.seed_ % 2**32)
-        self.forest_ = forest.fit(feature_table(given.series), given.targets)
+        self.forest_ = forest.fit(self._table(given.series), given.targets)
 
     def _probabilities(self, series: list[Series]) -> NDArray[np.float64]:
-        return np.asarray(self.forest_.predict_proba(feature_table(series)))
+        return np.asarray(self.forest_.predict_proba(self._table(series)))
+
+    def _table(self, series: Sequence[Series]) -> NDArray[np.float64]:
+        return feature_table(series)
 
 
 def feature_table(series: Sequence[Series]) -> NDArray[np.float64]:

@@ -14,42 +14,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.ensemble import RandomForestClassifier
 
-from raxss.benchmark.baselines.common import Baseline, Given
+from raxss.benchmark.baselines.forest import ForestClassifier
 from raxss.data.series import Series
 
 
 @dataclass(eq=False, repr=False)
-class StatisticsForestClassifier(Baseline):
-    """Statistics of whole series, and a random forest.
-
-    Parameters
-    ----------
-    n_trees
-        In the forest.
-    device
-        As of the other estimators; all is done on the CPU.
-    random_state
-        Draws the trees.
-
-    Attributes
-    ----------
-    classes_, forest_
-    """
+class StatisticsForestClassifier(ForestClassifier):
+    """Statistics of whole series, and a random forest; parameters and attributes are those of its base class."""
 
     n_trees: int = 300
 
-    def _learn(self, given: Given) -> None:
-        forest = RandomForestClassifier(self.n_trees, random_state=self.seed_ % 2**32)
-        self.forest_ = forest.fit(_table(given.series), given.targets)
-
-    def _probabilities(self, series: list[Series]) -> NDArray[np.float64]:
-        return np.asarray(self.forest_.predict_proba(_table(series)))
-
-
-def _table(series: Sequence[Series]) -> NDArray[np.float64]:
-    return np.stack([whole_series_features(item.samples) for item in series])
+    def _table(self, series: Sequence[Series]) -> NDArray[np.float64]:
+        return np.stack([whole_series_features(item.samples) for item in series])
 
 
 def whole_series_features(samples: NDArray[Any]) -> NDArray[np.float64]:
