@@ -455,12 +455,11 @@ class _Evaluation:
         if fold < 0:
             return trial.params
         settings = {**trial.params, "decision_threshold": ARGMAX, "conformal_alpha": 0.0}
-        lengths = [item.n_samples for item in self.series]
+        facts, lengths = self._facts, self._facts.lengths
         options = dict(settings.get("backbone_options") or {})
         if settings.get("backbone", Config().backbone.backbone) == "mixture":
-            facts = self._facts
             settings["backbone_options"] = resolved(
-                options, facts.lengths, facts.n_variates, has_beats=facts.has_beats
+                options, lengths, facts.n_variates, has_beats=facts.has_beats
             )
         config = self.auto._estimator(settings).config
         plan = plan_windows(config.windows, lengths, rate=inputs.known_rate(self.series))
