@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from raxss.benchmark.analyses.robustness import Robustness, with_fewer_groups
 from raxss.benchmark.evaluation_set import views_of
 from raxss.benchmark.runs import execute, plan_run
 from raxss.benchmark.study import Study
@@ -150,6 +151,22 @@ def test_what_is_recorded_of_a_search_is_no_time_and_no_folder(both):
     settings = both[0]["auto"].settings
     assert settings["n_trials"] == 8
     assert not {"folder", "budget", "candidates", "verbose"} & set(settings)
+
+
+def test_robustness_asks_the_default_too_on_series_as_recorded_and_with_fewer_of_them(tmp_path):
+    study = Study.from_toml(CHOSEN)
+    (view,) = views_of(study, tmp_path / "data")
+    fewer = with_fewer_groups(view, 1, 0.5)
+    recorded = fewer.seen_by(study.compared()["recommended"])
+    assert recorded.folder != view.folder
+    assert len(recorded.splits[1].train) == len(fewer.splits[1].train) < len(view.splits[1].train)
+    sources = read_prepared(recorded.folder), read_prepared(view.folder)
+    own, prepared = (
+        [found[place].name for place in split.splits[1].train]
+        for found, split in zip(sources, (recorded, fewer), strict=True)
+    )
+    assert own == prepared
+    assert "default" in Robustness.kinds
 
 
 # What would take too long -------------------------------------------------------------------------------------

@@ -93,7 +93,8 @@ class Analysis:
     title: ClassVar[str] = (
         ""  # of its page, after the study's name; also its line in ``raxss analyse --help``
     )
-    kinds: ClassVar[tuple[str, ...]] = ("windows",)  # of systems that can be evaluated; empty: every kind
+    #: Of systems that can be evaluated; empty: every kind.
+    kinds: ClassVar[tuple[str, ...]] = ("windows", "default")
     revision: ClassVar[int] = 0  # raised when the same settings give other numbers, to compute them again
     template: ClassVar[str] = "analysis.md.j2"  # of its page
     #: Where the page and its figures are in the output folder, for the command line.

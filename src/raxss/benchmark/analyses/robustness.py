@@ -197,7 +197,9 @@ def with_fewer_groups(view: View, seed: int, share: float) -> View:
         dropped=np.sort(np.concatenate([split.dropped, split.train[rest]])),
         description=f"{split.description}, {100 * share:g} % of the training groups",
     )
-    return replace(view, splits={seed: fewer})
+    recorded = view.as_recorded  # what a system on its own gets
+    recorded = None if recorded is None else with_fewer_groups(recorded, seed, share)
+    return replace(view, splits={seed: fewer}, as_recorded=recorded)
 
 
 # Rows and views -----------------------------------------------------------------------------------------------
