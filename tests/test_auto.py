@@ -554,7 +554,8 @@ def test_within_a_fold_what_is_chosen_from_the_data_is_what_it_is_on_all_series(
     auto.seed_ = 0
     series = [Series(np.zeros(4000))] * 450
     evaluation = _Evaluation(auto, None, "", Budget(None), series, np.zeros(450), None, [])
-    first, other = Trial(CANDIDATES[0], {}), Trial(CANDIDATES[1], dict(CANDIDATES[1].params))
+    trees = next(item for item in CANDIDATES if item.name == "trees")
+    first, other = Trial(CANDIDATES[0], {}), Trial(trees, dict(trees.params))
     assert evaluation._settings(first, 0)["backbone_options"] == resolved({}, [4000] * 450, 1)
     assert len(members_for([4000] * 450)) == 1 + len(members_for([4000] * 300))
     assert evaluation._settings(first, -1) == {}

@@ -1,12 +1,16 @@
 """The default of the estimator: windows chosen from the data, and a mixture that is validated out of fold."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from raxss import RAxSSClassifier
+from raxss import RAxSSClassifier, Series
+from raxss.data.datasets import load_sample
 from raxss.errors import ConfigError
 from raxss.estimator.at_once import FoldPredictor, drawn_windows, series_folds, some_series
+from raxss.estimator.candidates import Facts
 from raxss.estimator.config import Config
 from raxss.estimator.fit import augmentation_for
 from raxss.method.augmentation import LIGHT, STRONG, AugmentationConfig
@@ -176,3 +180,52 @@ def test_settings_of_networks_are_refused_with_a_remedy(settings):
     series, targets = planted("frequency", 12, seed=3)
     with pytest.raises(ConfigError, match=r"is for networks, .* or choose a network as backbone"):
         RAxSSClassifier(**settings).fit(series, targets)
+
+
+# Single series and windows that do not suit
+
+
+def test_one_long_series_does_not_change_windows_and_members_of_the_others():
+    usual, with_one = [150] * 99, [150] * 99 + [1650]
+    assert plan_windows(WindowConfig(), with_one).window_length == 150
+    assert members_for(with_one) == members_for(usual)
+    many = [150] * 80 + [1650] * 20
+    assert plan_windows(WindowConfig(), many).window_length == 75
+
+
+def test_windows_hold_heart_beats_where_series_show_them(caplog):
+    sample = load_sample()[list(range(12))]
+    short = RAxSSClassifier(window_length=256, random_state=0).fit(sample)
+    assert not any("beats" in part for part in short.backbone_.describe_as.split(", "))
+    faster = [replace(item, samples=item.samples.repeat(4, axis=1), rate=4 * item.rate) for item in sample]
+    facts = Facts.of(faster)
+    assert (facts.window_length, facts.has_beats) == (
+        4096,
+        False,
+    )  # 3.4 s; four seconds would be 4800 samples
+    doubled = [replace(item, samples=item.samples.repeat(3, axis=1), rate=3 * item.rate) for item in sample]
+    facts = Facts.of(doubled)
+    assert (facts.window_length, facts.has_beats) == (4096, True)
+
+
+def test_too_few_windows_for_the_neighbours_are_said(caplog):
+    rng = np.random.default_rng(0)
+    with caplog.at_level("INFO", logger="raxss"):
+        RAxSSClassifier(backbone="ridge", window_length=100, stride=50).fit(
+            rng.normal(size=(8, 200)), [0, 1] * 4
+        )
+    assert (
+        "8 of 8 series have fewer than 11 windows, so that these have fewer than 10 neighbours" in caplog.text
+    )
+
+
+def test_another_gain_is_no_disturbance():
+    rng = np.random.default_rng(1)
+    waves = np.sin(np.arange(200) * rng.choice([0.2, 0.3], size=(40, 1)))
+    X = waves + 0.1 * rng.normal(size=(40, 200))
+    model = RAxSSClassifier(random_state=0).fit(X[:30], (waves[:30, 1] > 0.25).astype(int))
+    scaled = torch.from_numpy(np.stack([model.scaling_.apply(Series(row)).samples for row in X[30:]])).float()
+    members = model.backbone_.disturbed
+    shares = [members.share(gain * scaled).mean().item() for gain in (1.0, 2.0, 4.0)]
+    assert max(shares) <= shares[0] + 1e-6
+    assert members.share(scaled + 2 * torch.randn(scaled.shape)).mean() > 0.5

@@ -55,6 +55,7 @@ from raxss.estimator.search import (
 )
 from raxss.estimator.search_report import SearchReport
 from raxss.explain.export.report.page import Report
+from raxss.method.backbones.beats import FEWEST_SECONDS_OF_BEATS, holds_beats
 from raxss.method.backbones.mixture import resolved
 from raxss.method.backbones.protocol import BackboneConfig
 from raxss.method.class_weights import class_weights
@@ -457,12 +458,14 @@ class _Evaluation:
         settings = {**trial.params, "decision_threshold": ARGMAX, "conformal_alpha": 0.0}
         facts, lengths = self._facts, self._facts.lengths
         options = dict(settings.get("backbone_options") or {})
+        rate = inputs.known_rate(self.series)
+        windows = self.auto._estimator(settings).config.windows
+        least = FEWEST_SECONDS_OF_BEATS if facts.has_beats else 0.0
+        plan = plan_windows(windows, lengths, rate=rate, least_seconds=least)
         if settings.get("backbone", Config().backbone.backbone) == "mixture":
-            settings["backbone_options"] = resolved(
-                options, lengths, facts.n_variates, has_beats=facts.has_beats
-            )
+            beats = facts.has_beats and holds_beats(plan.window_length, rate)
+            settings["backbone_options"] = resolved(options, lengths, facts.n_variates, has_beats=beats)
         config = self.auto._estimator(settings).config
-        plan = plan_windows(config.windows, lengths, rate=inputs.known_rate(self.series))
         augmentation = augmentation_for(config, plan.window_length, n_series=len(lengths), trains=True)
         settings |= {"window_length": plan.window_length, "stride": plan.stride}
         settings["augmentation"] = asdict(augmentation)

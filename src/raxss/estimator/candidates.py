@@ -18,9 +18,9 @@ from raxss.data.series import Series
 from raxss.errors import ConfigError
 from raxss.estimator.inputs import known_rate
 from raxss.method.augmentation import LIGHT, STRONG
-from raxss.method.backbones.beats import FEWEST_SECONDS_OF_BEATS, RATES_OF_ECGS, shows_beats
+from raxss.method.backbones.beats import FEWEST_SECONDS_OF_BEATS, RATES_OF_ECGS, holds_beats, shows_beats
 from raxss.method.backbones.mixture import BEATS, MORE_VIEWS, NETWORK, members_for, resolved
-from raxss.method.windows import LONGEST_WHOLE, MANY_SERIES, WindowConfig, plan_windows
+from raxss.method.windows import LONGEST_WHOLE, MANY_SERIES, WindowConfig, plan_windows, usual_longest
 
 DEFAULT = "default"
 FEWEST_FOR_A_NETWORK = 100  # series, an eighth of which are its validation set
@@ -47,25 +47,22 @@ class Facts:
         """
         lengths = [item.n_samples for item in series]
         rate = known_rate(series)
-        plan = plan_windows(WindowConfig(), lengths, rate=rate)
+        beats = shows_beats([item.samples for item in series], rate)
+        least = FEWEST_SECONDS_OF_BEATS if beats else 0.0
+        plan = plan_windows(WindowConfig(), lengths, rate=rate, least_seconds=least)
         return cls(
             lengths=tuple(lengths),
             n_variates=series[0].n_variates,
             median=int(np.median(lengths)),
             window_length=plan.window_length,
             rate=rate,
-            has_beats=shows_beats([item.samples for item in series], rate),
+            has_beats=beats and holds_beats(plan.window_length, rate),
         )
 
     @property
     def n_series(self) -> int:
         """How many series there are."""
         return len(self.lengths)
-
-    @property
-    def longest(self) -> int:
-        """Samples of the longest."""
-        return max(self.lengths)
 
     @property
     def members(self) -> list[dict[str, Any]]:
@@ -80,7 +77,7 @@ class Facts:
     @property
     def are_long(self) -> bool:
         """Whether series are divided into several windows."""
-        return self.longest > LONGEST_WHOLE
+        return usual_longest(self.lengths) > LONGEST_WHOLE
 
     @property
     def suit_a_network(self) -> bool:
@@ -92,9 +89,7 @@ class Facts:
         """Whether beats could be found, but are not clear: a rate of ECGs, and windows of several beats."""
         low, high = RATES_OF_ECGS
         known = self.rate is not None and low <= self.rate <= high
-        return (
-            known and not self.has_beats and self.window_length >= FEWEST_SECONDS_OF_BEATS * (self.rate or 0)
-        )
+        return known and not self.has_beats and holds_beats(self.window_length, self.rate)
 
 
 Parameters = Mapping[str, Any]
@@ -166,6 +161,12 @@ def _with_beats(facts: Facts) -> Parameters:
 CANDIDATES: tuple[Candidate, ...] = (
     Candidate(name=DEFAULT, params={}, reason="the defaults, beside which the others are judged"),
     Candidate(
+        name="no-network",
+        params=lambda facts: _mixture_of(facts, facts.classifiers),
+        needs=lambda facts: facts.n_series >= MANY_SERIES,
+        reason="the default without its network, validated on all series",
+    ),
+    Candidate(
         name="trees",
         params={"backbone": "extra-trees"},
         cost_hint=0.2,
@@ -184,25 +185,11 @@ CANDIDATES: tuple[Candidate, ...] = (
         reason="the same without level and scale of a window",
     ),
     Candidate(
-        name="more-views",
-        params=_with_more_views,
-        needs=lambda facts: MORE_VIEWS[0] not in facts.members,
-        cost_hint=1.6,
-        reason="the default beside ridge regression on competing kernels and on more features of each PPV kernel",
-    ),
-    Candidate(
         name="fewer-views",
         params=_without_more_views,
         needs=lambda facts: MORE_VIEWS[0] in facts.members,
         cost_hint=0.5,
         reason="PPV features and statistics alone, as for long series: fewer features, where they say it all",
-    ),
-    Candidate(
-        name="beats",
-        params=_with_beats,
-        needs=lambda facts: facts.may_have_beats,
-        cost_hint=1.1,
-        reason="the default beside extra trees and logistic regression on heart beats: best for rhythms of an ECG",
     ),
     Candidate(
         name="series-scaling",
@@ -224,6 +211,13 @@ CANDIDATES: tuple[Candidate, ...] = (
         reason="windows of twice the length: best for slow rhythms",
     ),
     Candidate(
+        name="more-views",
+        params=_with_more_views,
+        needs=lambda facts: MORE_VIEWS[0] not in facts.members,
+        cost_hint=1.6,
+        reason="the default beside ridge regression on competing kernels and on more features of each PPV kernel",
+    ),
+    Candidate(
         name="context",
         params={"context": True},
         needs=lambda facts: facts.are_long,
@@ -234,12 +228,6 @@ CANDIDATES: tuple[Candidate, ...] = (
         params=_with_network,
         needs=lambda facts: facts.suit_a_network,
         reason="the default with a network, which it has from 400 series on",
-    ),
-    Candidate(
-        name="no-network",
-        params=lambda facts: _mixture_of(facts, facts.classifiers),
-        needs=lambda facts: facts.n_series >= MANY_SERIES,
-        reason="the default without its network, validated on all series",
     ),
     Candidate(
         name="strong-augmentation",
@@ -261,6 +249,13 @@ CANDIDATES: tuple[Candidate, ...] = (
         reason="three networks with all views, whose posteriors are averaged",
     ),
     Candidate(
+        name="beats",
+        params=_with_beats,
+        needs=lambda facts: facts.may_have_beats,
+        cost_hint=1.1,
+        reason="the default beside extra trees and logistic regression on heart beats: best for rhythms of an ECG",
+    ),
+    Candidate(
         name="quick",
         params=_quick,
         cost_hint=0.15,
@@ -278,7 +273,7 @@ def candidates_for(
     --------
     >>> facts = Facts(lengths=[9000] * 40, median=9000, window_length=2250)
     >>> [candidate.name for candidate in candidates_for(facts, most=6)]
-    ['default', 'trees', 'ridge', 'ridge-normalised', 'more-views', 'series-scaling']
+    ['default', 'trees', 'ridge', 'ridge-normalised', 'series-scaling', 'short-windows']
     """
     every: tuple[Any, ...] = CANDIDATES if candidates is None else tuple(candidates)
     names = [getattr(item, "name", item) for item in every]

@@ -43,7 +43,7 @@ from raxss.explain.export.report import report_of
 from raxss.explain.export.report.page import Report
 from raxss.explain.series_evidence import SeriesEvidence
 from raxss.method.aggregation import AggregationConfig
-from raxss.method.backbones.beats import shows_beats
+from raxss.method.backbones.beats import FEWEST_SECONDS_OF_BEATS, holds_beats, shows_beats
 from raxss.method.backbones.protocol import BackboneConfig, describe
 from raxss.method.backbones.window_classifiers import is_fitted_at_once
 from raxss.method.class_weights import class_weights
@@ -53,6 +53,7 @@ from raxss.method.inference import Prediction, Predictor
 from raxss.method.retrieval.front import RetrievalConfig
 from raxss.method.training.loop import Callback, train
 from raxss.method.training.settings import VALIDATION_FRACTION, TrainingConfig
+from raxss.method.weighting.protocol import weighting_named
 from raxss.method.window_scorer import pick_device
 from raxss.method.windows import WindowConfig, plan_windows, window_starts
 from raxss.uncertainty.calibration import CalibrationConfig, Decision, Level, Method, calibration_in_use
@@ -175,9 +176,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         all count the same. With early stopping, the epoch is then chosen by the accuracy with these weights.
     lr, start_lr, final_lr, warmup_steps, schedule_steps, weight_decay, batch_size, max_epochs, patience
         Adam with warm-up and a cosine; windows a batch; when to stop. ``"auto"``: an eighth of the windows a batch,
-        from 8 to 64; 20 epochs, or as many more (200 at most) as make 600 steps, unless the loss falls below
-        .005 before; a quarter of the epochs, and with fewer than 50 validation series no early stopping: the last
-        epoch is kept.
+        from 8 to 64; 20 epochs, or as many more (200 at most) or fewer as make 600 to 4000 steps, unless the loss
+        falls below .005 before; a quarter of the epochs, and with fewer than 50 validation series no early
+        stopping: the last epoch is kept.
     validation_fraction
         Share of the series, whole groups at a time, for early stopping, calibration and a learned temperature. 0:
         none. ``"auto"``: an eighth for networks; window classifiers are fitted on all series, and validated on the
@@ -480,13 +481,18 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_variates_ = series[0].n_variates
         lengths = [item.n_samples for item in series]
         rate = inputs.known_rate(series)
-        has_beats = at_once.chooses_members(config) and shows_beats(
+        is_chosen = config.windows.window_length == "auto"
+        beats = (is_chosen or at_once.chooses_members(config)) and shows_beats(
             [item.samples for item in series[:n_given]], rate
         )
-        config = at_once.with_members(
-            config, lengths[:n_given], self.n_variates_, rate=rate, has_beats=has_beats
+        windows = plan_windows(
+            config.windows,
+            lengths[:n_given] if is_chosen else lengths,  # chosen by the training series alone
+            rate=rate,
+            least_seconds=FEWEST_SECONDS_OF_BEATS if beats else 0.0,
         )
-        windows = plan_windows(config.windows, lengths, rate=rate)
+        beats = beats and holds_beats(windows.window_length, rate)
+        config = at_once.with_members(config, lengths[:n_given], self.n_variates_, rate=rate, has_beats=beats)
         self.window_length_, self.stride_ = windows.window_length, windows.stride
         requested = config.windows.window_length
         shape = self.n_variates_, self.window_length_, len(self.classes_)
@@ -553,7 +559,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         setting = config.training.class_weight
         weights = class_weights(setting, self.classes_, targets[train_indices]) if setting else None
         plan = config.training.for_windows(len(pool), n_validation=n_validation)
-        steps.log_windows(pool.n_samples.tolist(), windows, requested=requested)
+        compares = weighting_named(config.aggregation.weighting).needs_retrieval
+        n_neighbors = config.retrieval.n_neighbors if compares else 0
+        steps.log_windows(pool.n_samples.tolist(), windows, requested=requested, n_neighbors=n_neighbors)
         gaps = steps.look_at_gaps(
             pools,
             self.backbone_,

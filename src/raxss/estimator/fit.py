@@ -248,10 +248,12 @@ def describe_windows(
     window_length: int,
     stride: int,
     reason: str = "",
+    n_neighbors: int = 0,
 ) -> tuple[str, bool]:
     """One line about the training windows, and whether they are shorter than requested or mostly padded.
 
-    ``reason`` is that of a window length that was chosen; its padding is expected.
+    ``reason`` is that of a window length that was chosen; its padding is expected. ``n_neighbors`` is m, 0 where no
+    neighbours are needed.
 
     >>> describe_windows([300, 900], requested=256, window_length=256, stride=128)
     ('windows have 256 samples at a stride of 128, 1 to 6 a series.', False)
@@ -263,6 +265,12 @@ def describe_windows(
         per_series = "each series is one window"
     n_short = sum(length < window_length for length in lengths)
     padded = f"; {n_short} of {len(lengths)} series are shorter and are padded with zeros" if n_short else ""
+    n_few = sum(count <= n_neighbors for count in counts)
+    if n_few and most > 1:
+        padded += (
+            f"; {n_few} of {len(lengths)} series have fewer than {n_neighbors + 1} windows, so that these "
+        )
+        padded += f"have fewer than {n_neighbors} neighbours"
     if requested == "auto":
         return (
             f"windows have {window_length} samples ({reason}) at a stride of {stride}, {per_series}{padded}.",
@@ -275,7 +283,9 @@ def describe_windows(
     return line, 2 * n_short > len(lengths)
 
 
-def log_windows(lengths: Sequence[int], plan: WindowPlan, *, requested: int | Literal["auto"]) -> None:
+def log_windows(
+    lengths: Sequence[int], plan: WindowPlan, *, requested: int | Literal["auto"], n_neighbors: int
+) -> None:
     """Log how series were cut into windows; as a warning where that was not to be expected."""
     line, unexpected = describe_windows(
         lengths,
@@ -283,6 +293,7 @@ def log_windows(lengths: Sequence[int], plan: WindowPlan, *, requested: int | Li
         window_length=plan.window_length,
         stride=plan.stride,
         reason=plan.reason,
+        n_neighbors=n_neighbors,
     )
     logger.log(logging.WARNING if unexpected else logging.INFO, line)
 

@@ -7,6 +7,7 @@ At stride 5 and length 1024 copies would be 200 times the data.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,7 +21,8 @@ from raxss.data.series import Series
 from raxss.errors import ConfigError
 
 # For "auto"; chosen by cross-validation within the training parts of 25 public sets.
-LONGEST_WHOLE = 1536  # samples of the longest series: up to here each series is one window
+LONGEST_WHOLE = 1536  # samples of the usual longest series: up to here each series is one window
+USUAL_SHARE = 0.9  # of the series are no longer than the usual longest, so that single ones do not decide
 LONGEST_HALF = 1024  # samples of a window that is half of the median series; of many series `LONGEST_WINDOW`
 LONGEST_WINDOW = 4096
 #: From here on a network joins the default, windows are longer, and changed more in training. An eighth of it, 50,
@@ -183,18 +185,33 @@ class WindowPlan:
         return WindowConfig(window_length=length, stride=self.stride)
 
 
-def plan_windows(config: WindowConfig, lengths: Sequence[int], *, rate: float | None = None) -> WindowPlan:
+def usual_longest(lengths: Sequence[int]) -> int:
+    """Samples of the longest series; if it has more than 1536, of the longest but for a tenth of them.
+
+    >>> usual_longest([100, 1500]), usual_longest([150] * 99 + [9000]), usual_longest([150, 9000])
+    (1500, 150, 9000)
+    """
+    longest = max(lengths, default=0)
+    return longest if longest <= LONGEST_WHOLE else int(np.quantile(lengths, USUAL_SHARE, method="higher"))
+
+
+def plan_windows(
+    config: WindowConfig, lengths: Sequence[int], *, rate: float | None = None, least_seconds: float = 0.0
+) -> WindowPlan:
     """Resolve ``"auto"`` for series of these lengths.
 
-    Series of up to 1536 samples are one window each. Of longer ones a window is a quarter of the median length, or
-    half of it up to 1024 samples, and at most ten seconds, which are taken as 1024 to 4096 samples. From 400 series
-    on it is half of the median length, and at most 4096 samples. The stride is an eighth of a window, or more where
-    there would be over 200,000 windows. A window is never longer than every series.
+    Series of up to 1536 samples are one window each; up to a tenth of them may be longer, and are divided. Of
+    longer ones a window is a quarter of the median length, or half of it up to 1024 samples, and at most ten
+    seconds, which are taken as 1024 to 4096 samples. From 400 series on it is half of the median length, and at
+    most 4096 samples. The stride is an eighth of a window, or more where there would be over 200,000 windows. A
+    window is never longer than every series.
 
     Parameters
     ----------
     rate
         Samples per second; None where it is not known.
+    least_seconds
+        Of an automatic window, where the median series is as long and 4096 samples are enough.
 
     Examples
     --------
@@ -203,18 +220,21 @@ def plan_windows(config: WindowConfig, lengths: Sequence[int], *, rate: float | 
     (2500, 312)
     >>> print(plan.reason)
     a quarter of the median length, 10000 samples
+    >>> plan_windows(WindowConfig(), [10_000] * 50, rate=1000.0, least_seconds=4.0).window_length
+    4000
     >>> print(plan_windows(WindowConfig(), [10_000] * 500, rate=300.0).reason)
     at most 4096 samples of a median of 10000
     >>> plan_windows(WindowConfig(window_length=64), [96, 150]).stride
     8
     """
-    longest, median = max(lengths), int(np.median(lengths))
+    longest, usual, median = max(lengths), usual_longest(lengths), int(np.median(lengths))
     reasons = []
     if config.window_length != "auto":
         window_length = min(config.window_length, longest)
-    elif longest <= LONGEST_WHOLE:
-        window_length = longest
-        reasons.append(f"series have up to {longest} samples, so each is one window")
+    elif usual <= LONGEST_WHOLE:
+        window_length = usual
+        who = "series have" if usual == longest else "nine in ten series have"
+        reasons.append(f"{who} up to {usual} samples, so each is one window")
     else:
         many = len(lengths) >= MANY_SERIES
         if many or median // 2 <= LONGEST_HALF:
@@ -227,7 +247,12 @@ def plan_windows(config: WindowConfig, lengths: Sequence[int], *, rate: float | 
         ten_seconds = LONGEST_WINDOW if many or rate is None else int(10 * rate)
         most = min(max(ten_seconds, LONGEST_HALF), LONGEST_WINDOW)
         if window_length > most:
-            window_length, reasons = most, [f"at most {most} samples of a median of {median}"]
+            by_rate = not many and rate is not None and most == ten_seconds
+            why = f", ten seconds at {rate:g} Hz," if by_rate else ""
+            window_length, reasons = most, [f"at most {most} samples{why} of a median of {median}"]
+        needed = math.ceil(least_seconds * rate) if rate else 0
+        if window_length < needed <= min(median, LONGEST_WINDOW):
+            window_length, reasons = needed, [f"{least_seconds:g} seconds, the least that heart beats need"]
     if config.stride != "auto":
         stride = config.stride
     else:

@@ -108,13 +108,22 @@ def shows_beats(samples: Sequence[NDArray[Any]], rate: float | None) -> bool:
     return float(np.mean(found)) >= 0.5
 
 
+def holds_beats(window_length: int, rate: float | None) -> bool:
+    """Whether a window is long enough for several heart beats: four seconds.
+
+    >>> holds_beats(1000, 250.0), holds_beats(999, 250.0), holds_beats(1000, None)
+    (True, False, False)
+    """
+    return rate is not None and window_length >= FEWEST_SECONDS_OF_BEATS * rate
+
+
 def _middle(samples: NDArray[Any], n: int) -> Floats:
     first = max((samples.shape[1] - n) // 2, 0)
     return np.asarray(samples[:, first : first + n], dtype=np.float64)
 
 
 def _has_alike_beats(part: Floats, rate: float) -> bool:
-    if part.shape[1] < FEWEST_SECONDS_OF_BEATS * rate:
+    if not holds_beats(part.shape[1], rate):
         return False
     features = beat_features(torch.from_numpy(part)[:, None], rate).numpy()  # each variate by itself
     alike, per_minute = (features[:, names().index(name)] for name in ("alike_mean", "rate"))

@@ -30,7 +30,8 @@ DISTURBED: tuple[Mapping[str, Any], ...] = (
     {"backbone": "ridge", "view": "ppv"},
     {"backbone": "extra-trees", "view": "statistics"},
 )
-GATE: Mapping[str, Any] = {"backbone": "extra-trees", "view": "statistics", "n_trees": 100}
+#: At unit deviation: a forest on windows as they are took clean recordings of another gain for disturbed ones.
+GATE: Mapping[str, Any] = {"backbone": "extra-trees", "view": "statistics", "n_trees": 100, "normalise": True}
 PRIOR_OF_DISTURBED = 0.1  # half of the windows in fitting, and fewer in use
 LEAST_SHARE = (
     0.05  # of the posterior: most windows of clean recordings are below, and cost no more than before

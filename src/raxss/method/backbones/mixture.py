@@ -42,7 +42,7 @@ from raxss.method.backbones.window_classifiers import (
     logits_of_posteriors,
 )
 from raxss.method.context import add_context, split_context, takes_context
-from raxss.method.windows import LONGEST_WHOLE, MANY_SERIES
+from raxss.method.windows import LONGEST_WHOLE, MANY_SERIES, usual_longest
 
 #: Members of every mixture: PPV features and statistics, of windows as they are and at unit deviation.
 CLASSIFIERS: tuple[Mapping[str, Any], ...] = (
@@ -316,16 +316,16 @@ def members_for(
 ) -> list[dict[str, Any]]:
     """Members of a mixture that is fitted on series of these lengths.
 
-    `CLASSIFIERS`; `MORE_VIEWS` where no series has more than 1536 samples and all together, at the length of the
-    longest, have at most 524,288 over their variates; `BEATS` where series show heart beats; `NETWORK` from 400
-    series on.
+    `CLASSIFIERS`; `MORE_VIEWS` where series (but for a tenth at most) have no more than 1536 samples and all
+    together, padded to the longest of those, have at most 524,288 over their variates; `BEATS` where series show
+    heart beats in windows that hold them; `NETWORK` from 400 series on.
 
     >>> [member["backbone"] for member in members_for([9000] * 400)]
     ['ridge', 'ridge', 'extra-trees', 'extra-trees', 'multiview']
     >>> [member["view"] for member in members_for([150] * 50)]
     ['ppv', 'ppv', 'statistics', 'statistics', 'multirocket', 'hydra']
     """
-    longest = max(lengths, default=0)
+    longest = usual_longest(lengths)
     is_small = len(lengths) * longest * n_variates <= MOST_SAMPLES_OF_MORE_VIEWS
     more = MORE_VIEWS if lengths and longest <= LONGEST_WHOLE and is_small else ()
     beats = BEATS if has_beats else ()
