@@ -325,7 +325,9 @@ def window_pool(
         settings = retrieval_settings(config.retrieval, **shape, device=device)
         found = cached_retrieve_many([item.samples for item in scaled], **settings, on_progress=on_progress)
     influences = [weighting.pool_influence(item.support, seed=seed + i) for i, item in enumerate(found)]
-    return WindowPool(scaled, targets, influences, [item.flat for item in found], **cutting)
+    pool = WindowPool(scaled, targets, influences, [item.flat for item in found], **cutting)
+    pool.has_neighbors = np.array([item.has_neighbors for item in found])
+    return pool
 
 
 def support_in_batch(config: Config, window_length: int, *, n_series: int) -> BatchSupport | None:
@@ -475,7 +477,7 @@ def mean_supports(
     """The mean support of each series, as in prediction; empty where there is none.
 
     Support of the signal is that of all series, in feature space that of the validation series: the network knows
-    its training windows.
+    its training windows. A series in which no window has a neighbour is left out: its support 0 was not measured.
     """
     weighting = weighting_named(config.aggregation.weighting)
     if config.retrieval.space == "signal":
@@ -483,13 +485,15 @@ def mean_supports(
         return [mean for mean in found if mean is not None]
     if not weighting.needs_retrieval and config.aggregation.smoothing == 0:
         return []
-    return [float(np.nanmean(item.aggregation.support)) for item in predictions]
+    supports = [item.aggregation.support for item in predictions]
+    return [float(np.nanmean(support)) for support in supports if np.nan_to_num(support).any()]
 
 
 def _means_by_series(pool: WindowPool) -> list[float]:
     values = pool.influence.double().cpu()
     sums = torch.zeros(pool.n_series, dtype=torch.float64).index_add(0, pool.series.cpu(), values)
-    return [float(total) / n for total, n in zip(sums, pool.n_windows, strict=True) if n]
+    known = zip(sums, pool.n_windows, pool.has_neighbors, strict=True)
+    return [float(total) / n for total, n, has_neighbors in known if n and has_neighbors]
 
 
 def _sums(predictions: Sequence[Prediction]) -> NDArray[np.float64]:
