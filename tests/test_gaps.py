@@ -195,6 +195,42 @@ def test_a_class_without_windows_plants_nothing():
     torch.testing.assert_close(pool.plant_gaps(batch).present, batch.present)
 
 
+# Series without usable windows --------------------------------------------------------------------------------
+
+
+def mostly_gaps(labels, series):
+    """The same, of which those of some labels miss three quarters of every stretch of 16 samples."""
+    missing = np.arange(series[0].n_samples) % 16 < 12
+    return [
+        item.with_samples(np.where(missing, np.nan, item.samples)) if item.label in labels else item
+        for item in series
+    ]
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, NETWORK], ids=["mixture", "network"])
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ((1,), r"some classes do not have a usable training window: in every window of '1' \(\d+ series\)"),
+        ((0, 1), r"no class has a usable training window: .*'0' \(\d+ series\), '1' .*smaller window_length"),
+    ],
+    ids=["one class", "all classes"],
+)
+def test_a_class_without_usable_windows_is_refused(settings, labels, message):
+    with pytest.raises(DataError, match=message):
+        RAxSSClassifier(**settings, missing="nan").fit(mostly_gaps(labels, noise(12, 0, of_class=())))
+
+
+def test_series_without_usable_windows_are_counted(caplog):
+    series = noise(12, 0, of_class=(), amplitude=3.0)
+    series = [*mostly_gaps((0, 1), series[:2]), *series[2:]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = RAxSSClassifier("ridge", **SETTINGS, missing="nan").fit(series)
+    assert "2 of 12 training series have no usable window" in caplog.text
+    assert model.predict_proba(series[2:]).shape == (10, 2)
+
+
 # Statistics of gaps -----------------------------------------------------------------------------------------
 
 

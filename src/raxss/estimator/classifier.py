@@ -525,6 +525,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             for part in (train_indices, held_out)
             if len(part)
         ]
+        steps.check_usable_windows(pools, self.classes_)
         pool, validation_pool = pools[0], pools[1] if len(pools) == 2 else None
         train_groups = None if groups is None else groups[train_indices]
         folds = np.full(len(train_indices), -1)

@@ -287,6 +287,35 @@ def log_windows(lengths: Sequence[int], plan: WindowPlan, *, requested: int | Li
     logger.log(logging.WARNING if unexpected else logging.INFO, line)
 
 
+def check_usable_windows(pools: Sequence[WindowPool], classes: NDArray[Any]) -> None:
+    """Refuse a class without any usable training window; log how many series have none.
+
+    The first pool is that of the training series, the second, if there is one, that of the validation series.
+    """
+    for pool, part in zip(pools, ("training", "validation"), strict=False):
+        without = int((pool.n_windows == 0).sum())
+        if without:
+            logger.warning(
+                "%d of %d %s series have no usable window (more than half of the samples of each are missing) and "
+                "are left out",
+                without,
+                pool.n_series,
+                part,
+            )
+    targets = pools[0].targets.cpu().numpy()
+    n_windows = np.bincount(targets, weights=pools[0].n_windows, minlength=len(classes))
+    empty = [(str(classes[index]), int((targets == index).sum())) for index in np.flatnonzero(n_windows == 0)]
+    if not empty:
+        return
+    what = "no class has" if len(empty) == len(classes) else "some classes do not have"
+    found = ", ".join(f"{label!r} ({count} series)" for label, count in empty)
+    raise DataError(
+        f"{what} a usable training window: in every window of {found} more than half of the samples are missing; "
+        "needed is one window of each class at least. Set a smaller window_length, so that windows fit between "
+        "the gaps, crop the series to where there is signal, or leave the class out."
+    )
+
+
 def check_calibration_part(labels: NDArray[Any], classes: NDArray[Any], method: str) -> None:
     """Refuse validation series that a calibration cannot be fitted on, before training rather than after."""
     missing = sorted(set(classes.tolist()) - set(labels.tolist()), key=str)
