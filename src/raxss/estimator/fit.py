@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from raxss.data.series import Series
 from raxss.data.splits import hold_out
 from raxss.errors import BackboneError, ConfigError, DataError, GapsLearnedWarning
-from raxss.estimator.at_once import AnyPredictor, check_settings, drawn_windows, trained_part
+from raxss.estimator.at_once import AnyPredictor, PlainScorer, check_settings, drawn_windows, trained_part
 from raxss.estimator.config import Config
 from raxss.method.aggregation import smooth_posteriors
 from raxss.method.augmentation import LIGHT, STRONG, AugmentationConfig
@@ -166,6 +166,7 @@ def look_at_gaps(
     series: Sequence[Series],
     groups: NDArray[Any] | None,
     *,
+    stride: int,
     share_missing: bool,
     seed: int,
 ) -> GapFinding | None:
@@ -177,7 +178,8 @@ def look_at_gaps(
     pool = pools[0]
     for item in pools:
         item.has_rows_for(backbone)
-    finding = gaps_by_class(series, pool.targets.cpu().numpy(), groups, seed=seed)
+    windows = {"window_length": pool.window_length, "stride": stride}
+    finding = gaps_by_class(series, pool.targets.cpu().numpy(), groups, **windows, seed=seed)
     if finding is None:
         return None
     logger.info(finding.describe_gaps())
@@ -195,12 +197,29 @@ def gaps_learned(
     series: Sequence[Series],
     targets: NDArray[np.int64],
     *,
+    train: NDArray[np.int64],  # places of the training series, the others were not trained on
+    folds: NDArray[np.int64],  # of the training series; -1 where they are not predicted out of fold
     seed: int,
 ) -> GapFinding | None:
-    """The finding with what the fitted model makes of gaps; warns where its scores follow them."""
+    """The finding with what the fitted model makes of gaps; warns where its scores follow them.
+
+    Gaps are imposed on series that the model was not fitted on and, by the backbone without their fold, on training
+    series. A model knows the samples of the series that it was fitted on: they take the part of the others only
+    where there are too few of these.
+    """
     if finding is None or not finding.differ:
         return finding
-    finding = shift_by_gaps(finding, predictor, series, targets, seed=seed)
+    fold = np.full(len(series), -1)
+    fold[train] = folds
+    unseen = fold >= 0
+    unseen[np.setdiff1d(np.arange(len(series)), train)] = True
+    scorer = PlainScorer(predictor, fold)
+    finding = shift_by_gaps(finding, scorer, series, targets, tested=np.flatnonzero(unseen), seed=seed)
+    if finding.shift is None:
+        everything = np.arange(len(series))
+        finding = shift_by_gaps(
+            finding, scorer, series, targets, tested=everything, of_training=True, seed=seed
+        )
     if finding.learned:
         warnings.warn(
             f"{finding.notes[0]} Its scores are not about the signal alone. Set share_missing=False, "
@@ -209,7 +228,7 @@ def gaps_learned(
             stacklevel=3,
         )
     else:
-        logger.info(finding.describe())
+        logger.log(logging.WARNING if finding.shift is None else logging.INFO, finding.describe())
     return finding
 
 
