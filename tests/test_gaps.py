@@ -30,13 +30,18 @@ from raxss.method.backbones.window_classifiers import TrainingWindows, share_mis
 from raxss.method.backbones.window_numbers import with_numbers
 from raxss.method.training.window_pool import WindowPool
 from raxss.method.windows import missing_samples
-from raxss.uncertainty.gaps import GapFinding, gap_statistics, gaps_by_class, with_gaps_of
+from raxss.uncertainty.gaps import GapFinding, gap_statistics, gaps_by_class, shift_by_gaps, with_gaps_of
 from test_cli import raxss
 
 CPU = torch.device("cpu")
 SETTINGS = {
     "window_length": 128, "stride": 64, "max_epochs": 12, "batch_size": 32, "device": "cpu", "random_state": 0,
 }  # fmt: skip
+SMALL_MIXTURE = {
+    "backbone_options": {
+        "members": [{"backbone": "ridge", "view": "ppv"}, {"backbone": "extra-trees", "n_trees": 50}]
+    }
+}
 NETWORK = SETTINGS | {"backbone": "convnet-fine", "space": "signal", "temperature": 0.1}
 
 
@@ -195,13 +200,213 @@ def test_a_class_without_windows_plants_nothing():
     torch.testing.assert_close(pool.plant_gaps(batch).present, batch.present)
 
 
+# Series without usable windows --------------------------------------------------------------------------------
+
+
+def mostly_gaps(labels, series):
+    """The same, of which those of some labels miss three quarters of every stretch of 16 samples."""
+    missing = np.arange(series[0].n_samples) % 16 < 12
+    return [
+        item.with_samples(np.where(missing, np.nan, item.samples)) if item.label in labels else item
+        for item in series
+    ]
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, NETWORK], ids=["mixture", "network"])
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ((1,), r"some classes do not have a usable training window: in every window of '1' \(\d+ series\)"),
+        ((0, 1), r"no class has a usable training window: .*'0' \(\d+ series\), '1' .*smaller window_length"),
+    ],
+    ids=["one class", "all classes"],
+)
+def test_a_class_without_usable_windows_is_refused(settings, labels, message):
+    with pytest.raises(DataError, match=message):
+        RAxSSClassifier(**settings, missing="nan").fit(mostly_gaps(labels, noise(12, 0, of_class=())))
+
+
+def test_series_without_usable_windows_are_counted(caplog):
+    series = noise(12, 0, of_class=(), amplitude=3.0)
+    series = [*mostly_gaps((0, 1), series[:2]), *series[2:]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = RAxSSClassifier("ridge", **SETTINGS, missing="nan").fit(series)
+    assert "2 of 12 training series have no usable window" in caplog.text
+    assert model.predict_proba(series[2:]).shape == (10, 2)
+
+
 # Statistics of gaps -----------------------------------------------------------------------------------------
 
 
 def test_gap_statistics_count_gaps_of_any_variate():
     samples = np.zeros((2, 20))
     samples[0, 3:6] = samples[1, 5:7] = samples[1, 19] = np.nan
-    np.testing.assert_allclose(gap_statistics([Series(samples)]), [[5 / 20, 2 / 20, 4 / 20, 2.5 / 20]])
+    found = gap_statistics([Series(samples)])[0]
+    np.testing.assert_allclose(found[:6], [5 / 20, 2 / 20, 4 / 20, 2.5 / 20, 3 / 20, 1])
+    np.testing.assert_allclose(found[6:], [0, 4 / 5, 4 / 5, 0, 0, 0, 0, 2 / 5])
+
+
+def at_places(n, seed, *, length=200):
+    """Noise with as many and as long gaps in both classes: those of class 0 are early, of class 1 late."""
+    rng, found = np.random.default_rng(seed), []
+    for k in range(n):
+        samples, first = rng.normal(size=length), (10, 130)[k % 2] + rng.integers(10)
+        samples[first : first + 50] = np.nan
+        found.append(Series(samples, label=k % 2, name=f"noise-{k}", gaps_marked=True))
+    return found
+
+
+def test_gaps_at_other_places_differ_by_class():
+    targets = np.arange(40) % 2
+    found = gaps_by_class(at_places(40, 0), targets, None, seed=0)
+    assert found.differ
+    assert found.accuracy > 0.95
+
+
+def test_gaps_at_other_places_of_the_windows_differ_by_class(rng):
+    series, targets = [], np.arange(40) % 2
+    for target in targets:
+        samples = rng.normal(size=1003)
+        for window in rng.permutation(15)[:6]:
+            first = 64 * window + (10, 40)[target]
+            samples[first : first + 8] = np.nan
+        series.append(Series(samples, gaps_marked=True))
+    statistics = gap_statistics(series, window_length=64, stride=64)
+    np.testing.assert_allclose(statistics[:, 14:].sum(axis=1), 6 * 8 / 15 / 8)
+    found = gaps_by_class(series, targets, None, window_length=64, stride=64, seed=0)
+    assert found.accuracy > gaps_by_class(series, targets, None, seed=0).accuracy
+    assert found.accuracy > 0.95
+
+
+def test_padding_is_no_gap():
+    found = gap_statistics([Series(np.zeros(10))], window_length=64, stride=8)
+    np.testing.assert_array_equal(found[0], [0, 0, 0, 0, 1, 0] + [0] * 16)
+
+
+@pytest.mark.filterwarnings(
+    "ignore::raxss.errors.NotLearnedWarning", "ignore::raxss.errors.GapsLearnedWarning"
+)
+def test_scores_do_not_follow_the_places_of_gaps_unless_there_is_a_warning(caplog):
+    caplog.set_level(logging.INFO, "raxss")
+    found = []
+    for seed in range(3):
+        caplog.clear()
+        model = RAxSSClassifier(**SMALL_MIXTURE, random_state=seed, missing="nan").fit(at_places(40, seed))
+        assert "planted" in caplog.text
+        assert model.gap_finding_.differ
+        assert model.gap_finding_.shift is not None
+        found.append(0.5 if model.gap_finding_.learned else auc(model, at_places(100, 100 + seed)))
+    assert 0.25 < np.mean(found) < 0.75
+
+
+# What a fitted model makes of gaps --------------------------------------------------------------------------
+
+
+def always_the_same_gap(n, seed):
+    """Noise, of which class 1 always misses the same samples."""
+    samples = np.random.default_rng(seed).normal(size=(n, 100))
+    samples[1::2, 5:35] = np.nan
+    return [Series(row, label=k % 2, name=f"noise-{k}", gaps_marked=True) for k, row in enumerate(samples)]
+
+
+@pytest.mark.filterwarnings(
+    "ignore::raxss.errors.NotLearnedWarning", "ignore::raxss.errors.GapsLearnedWarning"
+)
+@pytest.mark.parametrize("seed", [2, 3, 4])
+def test_the_shift_is_about_as_large_as_with_new_series(seed):
+    model = RAxSSClassifier(**SMALL_MIXTURE, random_state=seed, missing="nan").fit(
+        always_the_same_gap(40, seed)
+    )
+    new = model.predict_proba(always_the_same_gap(200, 100 + seed))[:, 1]
+    finding = model.gap_finding_
+    assert finding.shift == pytest.approx(new[1::2].mean() - new[::2].mean(), abs=0.05)
+    assert not finding.of_training
+    if seed == 2:  # away from the class that has the gap
+        assert finding.high < -0.05
+        assert finding.learned
+
+
+@pytest.mark.filterwarnings(
+    "ignore::raxss.errors.NotLearnedWarning", "ignore::raxss.errors.GapsLearnedWarning"
+)
+def test_a_network_is_tested_with_validation_series_where_there_are_enough():
+    settings = {"backbone": "convnet-fine", "max_epochs": 1, "device": "cpu", "random_state": 0}
+    few, many = (
+        RAxSSClassifier(**settings, missing="nan", validation_fraction=fraction).fit(
+            always_the_same_gap(40, 0)
+        )
+        for fraction in (0.0, 0.5)
+    )
+    assert few.gap_finding_.of_training
+    assert "which it was fitted on" in few.gap_finding_.describe()
+    assert not many.gap_finding_.of_training
+    assert "fitted on" not in many.gap_finding_.describe()
+
+
+class Recorder:
+    """Scores half for each class and keeps which series it was asked for."""
+
+    window_length, stride = 8, 8
+
+    def __init__(self):
+        self.asked = []
+
+    def scores(self, series, places):
+        self.asked.append((list(series), places.tolist()))
+        return np.full((len(series), 2), 0.5)
+
+
+def test_gaps_are_imposed_on_the_tested_series_alone():
+    series = [Series(np.r_[np.nan if k % 2 else 0.0, np.arange(15.0)], gaps_marked=True) for k in range(40)]
+    finding, recorder = GapFinding(40, 20, 0.1, 0.5, accuracy=1.0, p_value=0.01), Recorder()
+    tested = np.arange(10, 30)
+    found = shift_by_gaps(finding, recorder, series, np.arange(40) % 2, tested=tested, seed=0)
+    (imposed, places), (before, same) = recorder.asked
+    assert sorted(places) == list(range(10, 30, 2))  # those of the class without gaps
+    assert places == same
+    assert all(item is series[place] for item, place in zip(before, places, strict=True))
+    assert all(np.isnan(item.samples[0, 0]) for item in imposed)
+    assert (found.shift, found.of_training) == (0.0, False)
+    assert shift_by_gaps(finding, recorder, series, np.arange(40) % 2, tested=tested[:8], seed=0) == finding
+
+
+def test_gaps_are_exchanged_where_too_little_would_be_left_with_both():
+    halves = np.arange(20) < 9
+    series = [
+        Series(np.where(halves if k % 2 else halves[::-1], np.nan, 1.0 + k), gaps_marked=True)
+        for k in range(20)
+    ]
+    finding, recorder = GapFinding(20, 20, 0.45, 0.5, accuracy=1.0, p_value=0.01), Recorder()
+    recorder.window_length = recorder.stride = 20
+    found = shift_by_gaps(finding, recorder, series, np.arange(20) % 2, tested=np.arange(20), seed=0)
+    assert found.shift == 0.0
+    for item, place in zip(*recorder.asked[0], strict=True):
+        other = series[place ^ 1]
+        np.testing.assert_array_equal(np.isnan(item.samples), np.isnan(other.samples))
+        assert np.nanmin(item.samples) == np.nanmax(item.samples) == 1.0 + place
+
+
+def test_a_shift_away_from_the_class_is_called_what_it_is():
+    finding = GapFinding(40, 20, 0.1, 0.5, accuracy=0.9, p_value=0.01, shift=-0.3, low=-0.4, high=-0.2)
+    assert finding.learned
+    (note,) = finding.notes
+    assert note.startswith("the scores of the model depend on gaps:")
+    assert "a score moves by 0.30 (0.20 to 0.40) away from a class when its gaps are imposed." in note
+    assert (
+        "The model depends on them: the score of a class moves by -0.30 (-0.40 to -0.20)"
+        in finding.describe()
+    )
+    assert not replace(finding, high=0.1).learned
+    assert not replace(finding, shift=-0.04, low=-0.05, high=-0.03).learned
+
+
+def test_a_finding_of_a_model_saved_before_is_of_training_series():
+    finding = GapFinding(40, 20, 0.1, 0.5, accuracy=0.9, p_value=0.01, shift=0.3, low=0.2, high=0.4)
+    before = {name: value for name, value in finding.to_json().items() if name != "of_training"}
+    assert GapFinding.from_json(before) == replace(finding, of_training=True)
+    untested = before | {"shift": None, "low": None, "high": None}
+    assert not GapFinding.from_json(untested).of_training
 
 
 def test_whole_groups_are_permuted_so_that_many_series_of_few_patients_prove_nothing(rng):
@@ -237,6 +442,7 @@ def test_imposed_gaps_are_those_of_the_donor():
         ({"accuracy": float("nan")}, "finite numbers"),
         ({"accuracy": "high"}, "finite numbers"),
         ({"more": 1}, "entries"),
+        ({"of_training": 1}, "training series"),
     ],
 )
 def test_a_finding_that_was_changed_is_refused(change, message):

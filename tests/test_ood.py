@@ -168,6 +168,25 @@ def test_supports_are_those_of_prediction_and_are_not_compared_under_other_setti
     assert not any("similar to each other" in note for note in changed.explain(series[0]).warnings)
 
 
+@pytest.mark.parametrize("space", ["signal", "features"])
+def test_a_series_without_neighbours_has_no_support_to_compare(rng, space):
+    short = [item.with_samples(item.samples[:, :32]) for item in waves(rng, n_series=30)]  # one window each
+    settings = SMALL | {"window_length": 32, "space": space, "validation_fraction": 0.7}
+    model = RAxSSClassifier(**settings).fit(short)
+    assert model.ood_detector_.support is None
+    notes = model.explain(Series(np.tile(short[0].samples, 3), rate=10.0)).warnings
+    assert not any("similar to each other" in note for note in notes)
+
+
+def test_a_new_series_without_neighbours_is_not_called_less_similar(fitted, series):
+    strict = copy.deepcopy(fitted)
+    support = replace(fitted.ood_detector_.support, limit=-1.0)  # every support is noted
+    strict.ood_detector_ = replace(fitted.ood_detector_, support=support)
+    one = Series(series[0].samples[:, : fitted.window_length_], rate=10.0)
+    assert any("similar to each other" in note for note in strict.explain(series[0]).warnings)
+    assert not any("similar to each other" in note for note in strict.explain(one).warnings)
+
+
 def test_it_comes_back_from_the_model_folder_and_holds_no_samples(fitted, series, tmp_path):
     fitted.save_pretrained(tmp_path / "model")
     again = RAxSSClassifier.from_pretrained(tmp_path / "model", device="cpu")

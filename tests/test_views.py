@@ -98,6 +98,24 @@ def test_competing_kernels_do_not_see_padding_and_see_every_variate():
     assert (view.mixture != 0).any(dim=1).all()
 
 
+@pytest.mark.parametrize("kind", [PPVView, MultiRocketView])
+@pytest.mark.parametrize("n_variates", [1, 3])
+def test_the_edge_of_a_gap_is_no_jump_and_that_of_padding_as_without_gaps(kind, n_variates):
+    view = kind(n_variates, 64)
+    windows, present = torch.randn(4, n_variates, 64), torch.ones(4, 1, 64)
+    present[1, :, 20:30] = present[2, :, :5] = 0
+    present[3, :, 50:] = 0  # as behind a short series
+    with_zeros = windows * present
+    found = view._channels(with_zeros, present)
+    expected = windows_and_steps(with_zeros, view.mixture, 64, outside=0.0)
+    assert torch.equal(found[[0, 3]], expected[[0, 3]])
+    if n_variates == 1:
+        assert torch.equal(found[:, :1], expected[:, :1])
+        assert found[1, 1].nonzero()[:, 0].tolist() == [*range(1, 20), *range(31, 64)]
+        assert found[2, 1].nonzero()[:, 0].tolist() == list(range(6, 64))
+        assert torch.equal(found[1, 1, 31:], expected[1, 1, 31:])
+
+
 def test_steps_are_differences_and_sums_of_variates_take_turns():
     windows = torch.randn(2, 3, 10)
     steps = windows.diff(dim=2)

@@ -29,6 +29,7 @@ from raxss.method.backbones.views import VIEWS
 from raxss.method.backbones.window_classifiers import TrainingWindows, WindowClassifier, is_fitted_at_once
 from raxss.method.inference import Prediction, Predictor
 from raxss.method.training.window_pool import WindowPool
+from raxss.method.weighting.support import UNIFORM
 from raxss.uncertainty.validation import folds_of
 
 MOST_WINDOWS = 3000  # that window classifiers are fitted on; as many as they were compared with
@@ -237,7 +238,7 @@ class FoldPredictor:
     """
 
     predictor: Predictor
-    folds: NDArray[np.int64]  # of the series that are predicted
+    folds: NDArray[np.int64]  # of the series that are predicted; -1: by the whole backbone
 
     @property
     def smoothing(self) -> float:
@@ -266,8 +267,36 @@ class FoldPredictor:
         return (item.usable_posteriors for item in plain.predictions(series, with_lists=False))
 
     def _without(self, fold: int) -> Predictor:
+        if fold < 0:
+            return self.predictor
         held_out = self.predictor.backbone.held_out(fold)  # type: ignore[operator]
         return replace(self.predictor, backbone=held_out)
+
+
+@dataclass(frozen=True, eq=False)
+class PlainScorer:
+    """Mean window posteriors of series, training series of known folds by the backbone without these."""
+
+    predictor: Predictor
+    folds: NDArray[np.int64]  # of all series; -1 for those that the whole backbone scores
+
+    @property
+    def window_length(self) -> int:
+        """That of the predictor."""
+        return self.predictor.window_length
+
+    @property
+    def stride(self) -> int:
+        """That of the predictor."""
+        return self.predictor.stride
+
+    def scores(self, series: Sequence[Series], places: NDArray[np.int64]) -> NDArray[np.float64]:
+        """``(n, C)``: series k has the fold of the one at ``places[k]``; nothing is retrieved or calibrated."""
+        plain = replace(
+            self.predictor, weighting=UNIFORM, smoothing=0.0, calibration=None, series_calibration=None
+        )
+        found = FoldPredictor(plain, self.folds[places]).predictions(list(series), with_lists=False)
+        return np.stack([item.probability for item in found])
 
 
 #: Predicts series that it was not fitted on: of a validation set, or of training series out of fold.

@@ -531,6 +531,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             for part in (train_indices, held_out)
             if len(part)
         ]
+        steps.check_usable_windows(pools, self.classes_)
         pool, validation_pool = pools[0], pools[1] if len(pools) == 2 else None
         train_groups = None if groups is None else groups[train_indices]
         folds = np.full(len(train_indices), -1)
@@ -567,6 +568,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.backbone_,
             [series[index] for index in train_indices],
             train_groups,
+            stride=self.stride_,
             share_missing=config.backbone.share_missing,
             seed=self.seed_,
         )
@@ -647,7 +649,15 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
             self.interrupted_ |= self.decision_threshold_.source == INTERRUPTED
         self.ood_detector_ = OODDetector.of(series, steps.mean_supports(pools, predictions, config))
-        self.gap_finding_ = steps.gaps_learned(gaps, self._predictor(None), series, targets, seed=self.seed_)
+        self.gap_finding_ = steps.gaps_learned(
+            gaps,
+            self._predictor(None),
+            series,
+            targets,
+            train=train_indices,
+            folds=folds,
+            seed=self.seed_,
+        )
         self.training_data_ = describe_data(series, labels, groups, held_out)
         self.learning_report_, self.reference_forest_ = learning.logged_report(
             self,

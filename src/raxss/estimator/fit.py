@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from raxss.data.series import Series
 from raxss.data.splits import hold_out
 from raxss.errors import BackboneError, ConfigError, DataError, GapsLearnedWarning
-from raxss.estimator.at_once import AnyPredictor, check_settings, drawn_windows, trained_part
+from raxss.estimator.at_once import AnyPredictor, PlainScorer, check_settings, drawn_windows, trained_part
 from raxss.estimator.config import Config
 from raxss.method.aggregation import smooth_posteriors
 from raxss.method.augmentation import LIGHT, STRONG, AugmentationConfig
@@ -166,6 +166,7 @@ def look_at_gaps(
     series: Sequence[Series],
     groups: NDArray[Any] | None,
     *,
+    stride: int,
     share_missing: bool,
     seed: int,
 ) -> GapFinding | None:
@@ -177,7 +178,8 @@ def look_at_gaps(
     pool = pools[0]
     for item in pools:
         item.has_rows_for(backbone)
-    finding = gaps_by_class(series, pool.targets.cpu().numpy(), groups, seed=seed)
+    windows = {"window_length": pool.window_length, "stride": stride}
+    finding = gaps_by_class(series, pool.targets.cpu().numpy(), groups, **windows, seed=seed)
     if finding is None:
         return None
     logger.info(finding.describe_gaps())
@@ -195,12 +197,29 @@ def gaps_learned(
     series: Sequence[Series],
     targets: NDArray[np.int64],
     *,
+    train: NDArray[np.int64],  # places of the training series, the others were not trained on
+    folds: NDArray[np.int64],  # of the training series; -1 where they are not predicted out of fold
     seed: int,
 ) -> GapFinding | None:
-    """The finding with what the fitted model makes of gaps; warns where its scores follow them."""
+    """The finding with what the fitted model makes of gaps; warns where its scores follow them.
+
+    Gaps are imposed on series that the model was not fitted on and, by the backbone without their fold, on training
+    series. A model knows the samples of the series that it was fitted on: they take the part of the others only
+    where there are too few of these.
+    """
     if finding is None or not finding.differ:
         return finding
-    finding = shift_by_gaps(finding, predictor, series, targets, seed=seed)
+    fold = np.full(len(series), -1)
+    fold[train] = folds
+    unseen = fold >= 0
+    unseen[np.setdiff1d(np.arange(len(series)), train)] = True
+    scorer = PlainScorer(predictor, fold)
+    finding = shift_by_gaps(finding, scorer, series, targets, tested=np.flatnonzero(unseen), seed=seed)
+    if finding.shift is None:
+        everything = np.arange(len(series))
+        finding = shift_by_gaps(
+            finding, scorer, series, targets, tested=everything, of_training=True, seed=seed
+        )
     if finding.learned:
         warnings.warn(
             f"{finding.notes[0]} Its scores are not about the signal alone. Set share_missing=False, "
@@ -209,7 +228,7 @@ def gaps_learned(
             stacklevel=3,
         )
     else:
-        logger.info(finding.describe())
+        logger.log(logging.WARNING if finding.shift is None else logging.INFO, finding.describe())
     return finding
 
 
@@ -298,6 +317,35 @@ def log_windows(
     logger.log(logging.WARNING if unexpected else logging.INFO, line)
 
 
+def check_usable_windows(pools: Sequence[WindowPool], classes: NDArray[Any]) -> None:
+    """Refuse a class without any usable training window; log how many series have none.
+
+    The first pool is that of the training series, the second, if there is one, that of the validation series.
+    """
+    for pool, part in zip(pools, ("training", "validation"), strict=False):
+        without = int((pool.n_windows == 0).sum())
+        if without:
+            logger.warning(
+                "%d of %d %s series have no usable window (more than half of the samples of each are missing) and "
+                "are left out",
+                without,
+                pool.n_series,
+                part,
+            )
+    targets = pools[0].targets.cpu().numpy()
+    n_windows = np.bincount(targets, weights=pools[0].n_windows, minlength=len(classes))
+    empty = [(str(classes[index]), int((targets == index).sum())) for index in np.flatnonzero(n_windows == 0)]
+    if not empty:
+        return
+    what = "no class has" if len(empty) == len(classes) else "some classes do not have"
+    found = ", ".join(f"{label!r} ({count} series)" for label, count in empty)
+    raise DataError(
+        f"{what} a usable training window: in every window of {found} more than half of the samples are missing; "
+        "needed is one window of each class at least. Set a smaller window_length, so that windows fit between "
+        "the gaps, crop the series to where there is signal, or leave the class out."
+    )
+
+
 def check_calibration_part(labels: NDArray[Any], classes: NDArray[Any], method: str) -> None:
     """Refuse validation series that a calibration cannot be fitted on, before training rather than after."""
     missing = sorted(set(classes.tolist()) - set(labels.tolist()), key=str)
@@ -336,7 +384,9 @@ def window_pool(
         settings = retrieval_settings(config.retrieval, **shape, device=device)
         found = cached_retrieve_many([item.samples for item in scaled], **settings, on_progress=on_progress)
     influences = [weighting.pool_influence(item.support, seed=seed + i) for i, item in enumerate(found)]
-    return WindowPool(scaled, targets, influences, [item.flat for item in found], **cutting)
+    pool = WindowPool(scaled, targets, influences, [item.flat for item in found], **cutting)
+    pool.has_neighbors = np.array([item.has_neighbors for item in found])
+    return pool
 
 
 def support_in_batch(config: Config, window_length: int, *, n_series: int) -> BatchSupport | None:
@@ -486,7 +536,7 @@ def mean_supports(
     """The mean support of each series, as in prediction; empty where there is none.
 
     Support of the signal is that of all series, in feature space that of the validation series: the network knows
-    its training windows.
+    its training windows. A series in which no window has a neighbour is left out: its support 0 was not measured.
     """
     weighting = weighting_named(config.aggregation.weighting)
     if config.retrieval.space == "signal":
@@ -494,13 +544,15 @@ def mean_supports(
         return [mean for mean in found if mean is not None]
     if not weighting.needs_retrieval and config.aggregation.smoothing == 0:
         return []
-    return [float(np.nanmean(item.aggregation.support)) for item in predictions]
+    supports = [item.aggregation.support for item in predictions]
+    return [float(np.nanmean(support)) for support in supports if np.nan_to_num(support).any()]
 
 
 def _means_by_series(pool: WindowPool) -> list[float]:
     values = pool.influence.double().cpu()
     sums = torch.zeros(pool.n_series, dtype=torch.float64).index_add(0, pool.series.cpu(), values)
-    return [float(total) / n for total, n in zip(sums, pool.n_windows, strict=True) if n]
+    known = zip(sums, pool.n_windows, pool.has_neighbors, strict=True)
+    return [float(total) / n for total, n, has_neighbors in known if n and has_neighbors]
 
 
 def _sums(predictions: Sequence[Prediction]) -> NDArray[np.float64]:

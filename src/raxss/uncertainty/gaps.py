@@ -12,19 +12,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesClassifier
 
 from raxss.data.series import Series
-from raxss.method.inference import Predictor
-from raxss.method.weighting.support import UNIFORM
-from raxss.method.windows import missing_samples, windows_of
+from raxss.method.windows import missing_samples, window_starts, windows_of
 from raxss.uncertainty.validation import folds_of
 
 FEWEST_GROUPS = 3  # of each class, to learn from some and test on another
+N_PARTS = 8  # of a series, and of a window, whose shares of missing samples say where gaps are
 N_PERMUTATIONS = 999
 SIGNIFICANT = 0.05
 N_TREES = 50
@@ -50,6 +49,9 @@ class GapFinding:
     shift, low, high
         Mean change of the probability of a class when the gaps of its series are imposed on series of other
         classes, with a 95 % interval. None where gaps do not tell the class.
+    of_training
+        Whether these are series that the model was fitted on. It may know them by heart, and then moves less than
+        with new ones.
     """
 
     n_series: int
@@ -61,6 +63,7 @@ class GapFinding:
     shift: float | None = None
     low: float | None = None
     high: float | None = None
+    of_training: bool = False
 
     @property
     def differ(self) -> bool:
@@ -74,19 +77,30 @@ class GapFinding:
 
     @property
     def learned(self) -> bool:
-        """Whether the scores of the model follow the gaps."""
-        return self.shift is not None and self.low is not None and self.shift >= LEAST_SHIFT and self.low > 0
+        """Whether the scores of the model follow the gaps, towards the class that has them or away from it."""
+        if self.shift is None or self.low is None or self.high is None:
+            return False
+        return abs(self.shift) >= LEAST_SHIFT and (self.low > 0 or self.high < 0)
 
     @property
     def notes(self) -> list[str]:
         """A warning for readers of a score; empty where the model has not learned the gaps."""
-        if not self.learned:
+        if not self.learned or self.shift is None or self.low is None or self.high is None:
             return []
+        near, far = sorted((abs(self.low), abs(self.high)))
+        where = "towards" if self.shift > 0 else "away from"
         return [
-            f"the model has learned from gaps: in its training series missing samples differ by class (they alone "
-            f"give a balanced accuracy of {self.accuracy:.2f}, chance is {self.chance:.2f}), and a score moves by "
-            f"{self.shift:.2f} ({self.low:.2f} to {self.high:.2f}) towards a class when its gaps are imposed."
+            f"{self._how}: in its training series missing samples differ by class (they alone give a balanced "
+            f"accuracy of {self.accuracy:.2f}, chance is {self.chance:.2f}), and a score moves by "
+            f"{abs(self.shift):.2f} ({near:.2f} to {far:.2f}) {where} a class when its gaps are imposed."
         ]
+
+    @property
+    def _how(self) -> str:
+        """What is the case where `learned`; a move away from the class with the gaps is no rule of the data."""
+        if self.shift is not None and self.shift > 0:
+            return "the model has learned from gaps"
+        return "the scores of the model depend on gaps"
 
     def describe_gaps(self) -> str:
         """Two sentences on the gaps themselves."""
@@ -105,10 +119,15 @@ class GapFinding:
             return self.describe_gaps()
         if self.shift is None:
             return f"{self.describe_gaps()} Whether the model follows them could not be tested."
-        verb = "follows" if self.learned else "does not follow"
+        doing = "follows them" if self.learned else "does not follow them"
+        if self.learned and self.shift < 0:
+            doing = "depends on them"
+        others = "other series"
+        if self.of_training:
+            others += ", which it was fitted on; too few others are known, with which it may move more"
         return (
-            f"{self.describe_gaps()} The model {verb} them: the score of a class moves by {self.shift:.2f} "
-            f"({self.low:.2f} to {self.high:.2f}) when its gaps are imposed on other series."
+            f"{self.describe_gaps()} The model {doing}: the score of a class moves by {self.shift:.2f} "
+            f"({self.low:.2f} to {self.high:.2f}) when its gaps are imposed on {others}."
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -117,10 +136,14 @@ class GapFinding:
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
-        """Read back what `to_json` gave; anything else is refused with a ValueError."""
+        """Read back what `to_json` gave, now or before ``of_training``; else a ValueError."""
+        if isinstance(value, dict):  # before, it was mostly of training series
+            value = {"of_training": value.get("shift") is not None} | value
         if not isinstance(value, dict) or set(value) != set(cls.__dataclass_fields__):
             raise ValueError("its finding about gaps has not the entries of one")
-        numbers = [number for number in value.values() if number is not None]
+        if type(value["of_training"]) is not bool:
+            raise ValueError("its finding about gaps does not say whether it is of training series")
+        numbers = [value[name] for name in value if name != "of_training" and value[name] is not None]
         if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers):
             raise ValueError("its finding about gaps holds something other than finite numbers")
         if any(value[name] is None for name in ("n_series", "n_with_gaps", "missing_share", "chance")):
@@ -134,21 +157,49 @@ class GapFinding:
         return cls(**value)
 
 
-def gap_statistics(series: Sequence[Series]) -> Floats:
-    """Gaps of each series in numbers ``(n_series, 4)``: share missing, gaps a sample, longest and mean gap (share).
+def gap_statistics(
+    series: Sequence[Series], *, window_length: int | None = None, stride: int = 1
+) -> Floats:  # (n_series, 14), with windows (n_series, 22)
+    """Gaps of each series in numbers: how many samples are missing, in how many gaps, and where.
 
-    >>> gap_statistics([Series([1.0, np.nan, np.nan, 4.0]), Series([1.0, 2.0])])
-    array([[0.5 , 0.25, 0.5 , 0.5 ],
-           [0.  , 0.  , 0.  , 0.  ]])
+    These are the share missing, gaps a sample, the longest and the mean gap (shares of the series); the first
+    missing sample and the end of the last one (shares of the series, 1 and 0 without gaps); the share missing of
+    each eighth of the series and, where a window length is given, of each eighth of a window, the mean over all
+    windows.
+
+    >>> found = gap_statistics([Series([1.0, np.nan, np.nan, 4.0]), Series([1.0, 2.0])])
+    >>> found[:, :6]
+    array([[0.5 , 0.25, 0.5 , 0.5 , 0.25, 0.75],
+           [0.  , 0.  , 0.  , 0.  , 1.  , 0.  ]])
+    >>> found[0, 6:]
+    array([0., 0., 1., 1., 1., 1., 0., 0.])
     """
     rows = []
     for item in series:
-        missing = missing_samples(item.samples).astype(np.int8)
-        edges = np.flatnonzero(np.diff(missing, prepend=0, append=0))
-        lengths = np.diff(edges)[::2] / len(missing)
+        missing = missing_samples(item.samples)
+        n = len(missing)
+        edges = np.flatnonzero(np.diff(missing.astype(np.int8), prepend=0, append=0)) / n
+        lengths = np.diff(edges)[::2]
         mean = float(lengths.mean()) if len(lengths) else 0.0
-        rows.append([missing.mean(), len(lengths) / len(missing), lengths.max(initial=0.0), mean])
+        row = [missing.mean(), len(lengths) / n, lengths.max(initial=0.0), mean]
+        row += [edges.min(initial=1.0), edges.max(initial=0.0), *_missing_by_part(missing, np.zeros(1), n)]
+        if window_length is not None:
+            starts = window_starts(n, window_length=window_length, stride=stride)
+            row += [*_missing_by_part(missing, starts, window_length)]
+        rows.append(row)
     return np.array(rows, dtype=np.float64)
+
+
+def _missing_by_part(missing: NDArray[np.bool_], starts: NDArray[Any], length: int) -> Floats:  # (N_PARTS,)
+    """Share missing of each eighth of stretches of this length, the mean over all; padding is not missing.
+
+    A sample that is in two parts counts in both, in proportion.
+    """
+    n_before = np.concatenate([[0.0], np.cumsum(missing)])
+    edges = starts[:, np.newaxis] + np.linspace(0, length, N_PARTS + 1)
+    counts = np.diff(np.interp(edges, np.arange(len(n_before)), n_before), axis=1)
+    shares: Floats = counts.mean(axis=0) * N_PARTS / length
+    return shares
 
 
 def gaps_by_class(
@@ -156,12 +207,15 @@ def gaps_by_class(
     targets: NDArray[np.int64],
     groups: NDArray[Any] | None,
     *,
+    window_length: int | None = None,
+    stride: int = 1,
     seed: int,
 ) -> GapFinding | None:
     """How well gaps alone tell the class; None where no sample is missing.
 
     A small forest on `gap_statistics`, out of fold by groups; its p-value is the share of permutations of the
-    classes, of whole groups where each is of one class, under which its predictions are as good.
+    classes, of whole groups where each is of one class, under which its predictions are as good. With a window
+    length, it also knows where in the windows gaps are, as a model of windows does.
 
     Examples
     --------
@@ -170,7 +224,7 @@ def gaps_by_class(
     >>> gaps_by_class(some + whole, np.repeat([0, 1], 8), None, seed=0).differ
     True
     """
-    statistics = gap_statistics(series)
+    statistics = gap_statistics(series, window_length=window_length, stride=stride)
     if not statistics[:, 0].any():
         return None
     classes = np.unique(targets)
@@ -232,45 +286,91 @@ def with_gaps_of(series: Series, donor: Series) -> Series:
     return replace(series, samples=samples, gaps_marked=True)
 
 
+def exchanged_gaps(series: Series, donor: Series) -> Series:
+    """A series with the gaps of another in place of its own, in which samples that it has are repeated.
+
+    For series of which too little would be left with the gaps of both.
+
+    >>> exchanged_gaps(Series([1.0, np.nan, np.nan, 4.0]), Series([np.nan, 0.0, 0.0, 0.0])).samples
+    array([[nan,  1.,  4.,  4.]])
+    """
+    missing = missing_samples(series.samples)
+    places = np.arange(series.n_samples)
+    places[missing] = np.resize(np.flatnonzero(~missing), int(missing.sum()))
+    return with_gaps_of(replace(series, samples=series.samples[:, places]), donor)
+
+
+class SeriesScorer(Protocol):
+    """Scores some of the training series, also after a change of their samples."""
+
+    @property
+    def window_length(self) -> int:
+        """Samples of a window."""
+
+    @property
+    def stride(self) -> int:
+        """Samples from one window to the next."""
+
+    def scores(self, series: Sequence[Series], places: NDArray[np.int64]) -> Floats:
+        """``(n, C)``; series k stands for the training series at ``places[k]``, which tells who may score it."""
+        ...
+
+
 def shift_by_gaps(
     finding: GapFinding,
-    predictor: Predictor,
+    scorer: SeriesScorer,
     series: Sequence[Series],
     targets: NDArray[np.int64],
     *,
+    tested: NDArray[np.int64],
+    of_training: bool = False,
     seed: int,
 ) -> GapFinding:
     """The finding with how far scores move when gaps of another class are imposed, where gaps tell the class.
 
     shift = mean over series i of p_c(x_i with the gaps of a series of class c) - p_c(x_i),  c other than its own
 
-    By the mean of the window posteriors, so that nothing is retrieved.
+    Parameters
+    ----------
+    scorer
+        Of uncalibrated scores that do not depend on retrieval.
+    tested
+        Places of the series that gaps are imposed on. They should be series that the scorer was not fitted on: of
+        those it was fitted on it may know the samples, whatever their gaps. Gaps come from any series.
+    of_training
+        Whether they are series that it was fitted on; kept with the finding.
     """
-    if not finding.differ:
+    pairs = _with_gaps_of_others(scorer, series, targets, tested, np.random.default_rng(seed))
+    if not finding.differ or len(pairs) < FEWEST_SERIES:
         return finding
-    generator = np.random.default_rng(seed)
-    shape = {"window_length": predictor.window_length, "stride": predictor.stride}
+    places, imposed, classes = zip(*pairs, strict=True)
+    which = np.array(places)
+    moved = scorer.scores(imposed, which) - scorer.scores([series[place] for place in places], which)
+    towards = moved[np.arange(len(which)), np.array(classes)]
+    shift, error = float(towards.mean()), Z * float(towards.std(ddof=1)) / math.sqrt(len(towards))
+    return replace(finding, shift=shift, low=shift - error, high=shift + error, of_training=of_training)
+
+
+def _with_gaps_of_others(
+    scorer: SeriesScorer,
+    series: Sequence[Series],
+    targets: NDArray[np.int64],
+    tested: NDArray[np.int64],
+    generator: np.random.Generator,
+) -> list[tuple[int, Series, int]]:
+    """Place of a series, the same with the gaps of one of another class, and that class; at most `MOST_SERIES`."""
+    shape = {"window_length": scorer.window_length, "stride": scorer.stride}
     donors = [k for k, item in enumerate(series) if missing_samples(item.samples).any()]
-    pairs: list[tuple[Series, Series, int]] = []
-    for place in generator.permutation(len(series)):
+    pairs: list[tuple[int, Series, int]] = []
+    for place in generator.permutation(tested).tolist():
         others = [k for k in donors if targets[k] != targets[place]]
         if not others or len(pairs) == MOST_SERIES:
             continue
         donor = int(generator.choice(others))
-        imposed = with_gaps_of(series[place], series[donor])
-        if (
-            not windows_of(imposed, **shape).unusable.all()
-            and not windows_of(series[place], **shape).unusable.all()
-        ):
-            pairs.append((series[place], imposed, int(targets[donor])))
-    if len(pairs) < FEWEST_SERIES:
-        return finding
-    plain = replace(predictor, weighting=UNIFORM, smoothing=0.0, calibration=None, series_calibration=None)
-    before, after = (
-        np.stack([item.probability for item in plain.predictions(list(some), with_lists=False)])
-        for some in ([pair[0] for pair in pairs], [pair[1] for pair in pairs])
-    )
-    own = np.arange(len(pairs)), np.array([label for _, _, label in pairs])
-    moved = after[own] - before[own]
-    shift, error = float(moved.mean()), Z * float(moved.std(ddof=1)) / math.sqrt(len(moved))
-    return replace(finding, shift=shift, low=shift - error, high=shift + error)
+        if windows_of(series[place], **shape).unusable.all():
+            continue
+        ways = (with_gaps_of(series[place], series[donor]), exchanged_gaps(series[place], series[donor]))
+        usable = [item for item in ways if not windows_of(item, **shape).unusable.all()]
+        if usable:
+            pairs.append((place, usable[0], int(targets[donor])))
+    return pairs

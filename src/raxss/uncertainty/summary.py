@@ -113,7 +113,8 @@ class UncertaintySummary:
         """Warnings about this series, or about the model."""
         notes = notes_about_rate(prediction.series, self.rates)
         if self.ood_detector is not None:
-            with_support = prediction.retrieval is not None and not self.changed
+            retrieval = prediction.retrieval
+            with_support = retrieval is not None and retrieval.has_neighbors and not self.changed
             support = float(np.nanmean(prediction.aggregation.support)) if with_support else None
             notes += self.ood_detector.notes(prediction.series, support)
         if self.gap_finding is not None:

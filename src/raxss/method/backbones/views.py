@@ -79,7 +79,9 @@ class StatisticsView(WindowView):
 class PPVView(WindowView):
     """PPV features of a window and of its differences.
 
-    Missing samples and padding count as 0, the mean of the scaled signal: skipping the places that see them, as
+    Missing samples and padding count as 0, the mean of the scaled signal, and so do differences across the edges of
+    gaps, which would be jumps otherwise. What is missing up to the end of a window is taken as padding, whose edge
+    is a jump, as it is in series without gaps. Skipping the places that see them, as
     `multiview` does, lowered the accuracy of ridge regression from .871 to .843 for padding, and for gaps of 10 and
     30 % in half of the series from .842 to .815 and from .785 to .752 (means of five sets of series of unequal
     length, one window each, in five folds of the training parts). With more than two variates, kernels see eight
@@ -128,7 +130,8 @@ class PPVView(WindowView):
     def _channels(self, windows: Tensor, present: Tensor | None) -> Tensor:
         """Rows that the kernels see: ``(batch, n_rows, length)``."""
         windows = with_gaps(windows, present, normalise=self.normalise).nan_to_num(nan=0.0)
-        return windows_and_steps(windows, self.mixture, self.length, outside=0.0)
+        gaps = None if present is None else gaps_before_the_end(present)
+        return windows_and_steps(windows, self.mixture, self.length, outside=0.0, gaps=gaps)
 
 
 class MultiRocketView(PPVView):
@@ -313,7 +316,19 @@ def with_gaps(windows: Tensor, present: Tensor | None, *, normalise: bool) -> Te
     return standardised(windows) if normalise else windows
 
 
-def windows_and_steps(windows: Tensor, mixture: Tensor, length: int, *, outside: float) -> Tensor:
+def gaps_before_the_end(present: Tensor) -> Tensor:
+    """Where samples are missing before the last that is present: what is missing behind it may be padding.
+
+    >>> gaps_before_the_end(torch.tensor([[[1, 0, 1, 0]]]))
+    tensor([[[False,  True, False, False]]])
+    """
+    known = (present != 0).int()
+    return (known == 0) & (known.flip(2).cummax(dim=2).values.flip(2) != 0)
+
+
+def windows_and_steps(
+    windows: Tensor, mixture: Tensor, length: int, *, outside: float, gaps: Tensor | None = None
+) -> Tensor:
     """Windows and their differences, or sums of their variates: ``(batch, n_rows, length)``.
 
     Parameters
@@ -325,6 +340,9 @@ def windows_and_steps(windows: Tensor, mixture: Tensor, length: int, *, outside:
         At least that of the windows.
     outside
         The value behind the windows, and of the difference before the first.
+    gaps
+        ``(batch, 1, n)``, true where a sample is missing: differences with it are ``outside``, so that the edge of
+        a gap is no jump of the signal.
 
     Examples
     --------
@@ -335,6 +353,10 @@ def windows_and_steps(windows: Tensor, mixture: Tensor, length: int, *, outside:
     """
     windows = functional.pad(windows, (0, length - windows.shape[2]), value=outside)
     steps = functional.pad(windows.diff(dim=2), (1, 0), value=outside)
+    if gaps is not None:
+        touched = gaps | functional.pad(gaps[:, :, :-1], (1, 0), value=False)
+        behind = functional.pad(touched, (0, length - touched.shape[2]), value=False)
+        steps = steps.masked_fill(behind, outside)
     if not len(mixture):
         return torch.cat([windows, steps], dim=1)
     found = windows.new_empty(len(windows), len(mixture), length)

@@ -107,6 +107,11 @@ class Retrieval:
         return (self.flags & WindowFlag.LONELY) != 0
 
     @property
+    def has_neighbors(self) -> bool:
+        """Whether any window has a neighbor; without one all supports are 0, which says nothing."""
+        return not (self.lonely | self.nonfinite).all()
+
+    @property
     def padded(self) -> NDArray[np.bool_]:
         """``(n_windows,)`` true for the one window of a series shorter than it."""
         return (self.flags & WindowFlag.PADDED) != 0

@@ -109,6 +109,7 @@ class WindowPool:
         self.n_samples = np.array([item.n_samples for item in series])
         usable = [~np.isnan(values) for values in influence]
         self.n_windows = np.array([mask.sum() for mask in usable])
+        self.has_neighbors = np.ones(len(series), dtype=bool)  # series with a support that was measured
         self.on_host = self._too_large(series) if on_host is None else on_host
         place = torch.device("cpu") if self.on_host else device
         strips, starts, contexts, offset = [], [], [], 0
