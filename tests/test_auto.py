@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from raxss import AutoRAxSS, RAxSSClassifier, Series
 from raxss._core.store import sealed
 from raxss.cli import app
-from raxss.errors import ConfigError, DataError, RAxSSError, SearchWarning
+from raxss.errors import ConfigError, DataError, OutputError, RAxSSError, SearchWarning
 from raxss.estimator.auto import _Evaluation
 from raxss.estimator.candidates import CANDIDATES, Candidate, Facts, candidates_for
 from raxss.estimator.search import (
@@ -813,14 +813,35 @@ def test_after_ctrl_c_the_finished_fits_are_kept_and_resume_goes_on(manifest, tm
     assert not (tmp_path / "m.search").exists()
 
 
-def test_a_folder_of_somebody_else_is_not_removed(manifest, tmp_path):
-    (tmp_path / "m.search").mkdir()
-    (tmp_path / "m.search" / "notes.txt").write_text("mine")
-    result = CliRunner().invoke(
-        app, ["fit", str(manifest), "--out", str(tmp_path / "m"), "--preset", "auto", "--trials", "1"]
-    )
-    assert "was not made by raxss" in str(result.exception)
-    assert (tmp_path / "m.search" / "notes.txt").read_text() == "mine"
+@pytest.mark.parametrize("options", [[], ["--resume"]])
+@pytest.mark.parametrize("is_file", [False, True])
+def test_a_folder_of_somebody_else_is_not_removed(manifest, tmp_path, options, is_file):
+    place = tmp_path / "m.search"
+    mine = place if is_file else place / "notes.txt"
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("mine")
+    arguments = ["fit", manifest, "--out", tmp_path / "m", "--preset", "auto", "--trials", "1", *options]
+    result = CliRunner().invoke(app, [str(item) for item in arguments])
+    assert isinstance(result.exception, OutputError)
+    assert "'m.search', where the fits of a search would be kept" in str(result.exception)
+    assert mine.read_text() == "mine"
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("names", [["notes.txt"], [".raxss", "config.json"], [".hidden"]])
+def test_a_folder_with_other_files_is_refused_and_not_marked(made_up, data, tmp_path, names):
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(OutputError, match="holds other files than those of a search"):
+        AutoRAxSS(n_trials=2, candidates=QUICK, folder=tmp_path).fit(*data)
+    assert sorted(item.name for item in tmp_path.iterdir()) == sorted(names)
+
+
+def test_a_search_that_was_killed_before_its_first_part_goes_on(made_up, data, tmp_path):
+    for name in (".raxss", ".search.json.host-1-ab.partial"):
+        (tmp_path / name).write_text("")
+    AutoRAxSS(n_trials=2, candidates=QUICK, folder=tmp_path).fit(*data)
+    assert (tmp_path / "search.json").exists()
 
 
 def test_a_budget_leaves_room_for_the_final_fit():

@@ -9,6 +9,7 @@ that a search which was killed goes on where it was. Only the series given to `f
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import logging
@@ -27,13 +28,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from raxss._core.atomic import MARK, canonical_hash, json_ready, output_lock, write_text
+from raxss._core.outputs import LOCK
 from raxss._core.progress import progress_bar
 from raxss._core.settings import at_least
 from raxss._core.store import DAMAGE, Store
 from raxss._core.version import __version__
 from raxss.data.prepare.preprocessing import PreparationConfig, check_series
 from raxss.data.series import Series, SeriesCollection
-from raxss.errors import DataError, RAxSSWarning, SearchWarning, display_name
+from raxss.errors import DataError, OutputError, RAxSSWarning, SearchWarning, display_name
 from raxss.estimator import inputs
 from raxss.estimator.at_once import MOST_SERIES, is_by_gradients
 from raxss.estimator.candidates import DEFAULT, Candidate, Facts, candidates_for
@@ -101,7 +103,7 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
         `raxss.estimator.candidates.Candidate` objects in place of the list; the others are judged beside the first.
     folder
         Where finished fits are kept: `fit` with the same series and seed goes on from there, also after a kill.
-        None: nothing is kept. The time of kept fits counts as used.
+        None: nothing is kept. The time of kept fits counts as used. A folder with other files is refused.
     missing, share_missing, class_weight, calibration, calibration_level, conformal_alpha, decision_threshold
         Of every candidate, see `RAxSSClassifier`. Class weights also weigh the log loss. Decision thresholds are
         tuned for the choice alone.
@@ -218,6 +220,7 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
         with ExitStack() as held:
             store, data = None, ""
             if self.folder is not None:
+                refuse_foreign_folder(self.folder)  # before the lock, which may lie inside
                 held.enter_context(output_lock(self.folder))
                 store = Store(Path(self.folder), format=FORMAT, indent=None, entries={"content": dict})
                 data = data_hash(series, labels, groups)
@@ -488,6 +491,36 @@ class _Evaluation:
             fitted = time.perf_counter()
             found = model.predict_proba([self.series[place] for place in test])
         return FoldFit(found, fitted - began, time.perf_counter() - fitted, trained=deadline.trained)
+
+
+def refuse_foreign_folder(folder: Path | str) -> None:
+    """Raise unless a folder is absent, empty or that of a search: in another one nothing is written or removed.
+
+    A marked folder that holds something else, such as a model, is refused as well.
+
+    >>> import tempfile
+    >>> place = Path(tempfile.mkdtemp())
+    >>> refuse_foreign_folder(place)
+    >>> _ = (place / "notes.txt").write_text("mine")
+    >>> refuse_foreign_folder(place)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    raxss.errors.OutputError: [Errno 17] ..., holds other files than those of a search, and was left as it is; ...
+    """
+    place = Path(folder)
+    if not place.exists():
+        return
+    if place.is_dir():
+        names = {item.name for item in place.iterdir()} - {LOCK}
+        # hidden files: a search that was killed before its first part left them beside the mark
+        is_own = MARK in names and (f"{DATA}.json" in names or all(name.startswith(".") for name in names))
+        if is_own or not names:
+            return
+    what = "holds other files than those of a search" if place.is_dir() else "is a file, not a folder"
+    raise OutputError(
+        errno.EEXIST,
+        f"{display_name(place)}, where the fits of a search would be kept, {what}, and was left as it is; needed "
+        "is a folder that is empty, absent or that of an earlier search. Choose another place, or move it away.",
+    )
 
 
 def data_hash(series: Sequence[Series], labels: NDArray[Any], groups: NDArray[Any] | None) -> str:
