@@ -17,6 +17,7 @@ from raxss.errors import ConfigError, DataError, OutputError, RAxSSError, Search
 from raxss.estimator.auto import _Evaluation
 from raxss.estimator.candidates import CANDIDATES, Candidate, Facts, candidates_for
 from raxss.estimator.search import (
+    CLEARLY,
     REFIT,
     STEPS_TO_MEASURE,
     Budget,
@@ -29,6 +30,7 @@ from raxss.estimator.search import (
     inner_folds,
     seconds_of,
 )
+from raxss.estimator.search_report import HEADER
 from raxss.method.augmentation import STRONG
 from raxss.method.backbones.mixture import BEATS, members_for, resolved
 from raxss.method.windows import LONGEST_WHOLE
@@ -269,6 +271,42 @@ def test_one_that_fails_is_left_out_and_the_first_may_not_fail():
     search, _, _ = search_of([0.5, 0.9], fails=[0])
     with pytest.raises(RAxSSError, match="cannot be fitted"):
         search.run()
+
+
+def test_a_rung_is_begun_only_if_challenger_and_reference_both_have_time():
+    search, fitted, _ = search_of([[0.5] * 3, [0.9, 0.2, 0.2], [0.6] * 3], costs=[4, 1, 1], budget=150)
+    search.run()
+    assert [(place, fold) for place, fold in fitted if fold] == []
+    assert search.trials[0].outcome == search.trials[1].outcome == "no time for fold 2"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_fold_of_a_candidate_is_one_of_the_reference(seed):
+    rng = np.random.default_rng(seed)
+    costs, factors = rng.uniform(0.2, 4, size=5), rng.uniform(0.6, 1.6, size=5)
+    search, _, _ = search_of(
+        rng.uniform(0.3, 0.9, size=(5, 3)), costs=list(costs), factors=factors, budget=rng.uniform(50, 400)
+    )
+    search.run()
+    for trial in search.trials:
+        assert set(trial.units) <= set(search.reference.units)
+
+
+@pytest.mark.parametrize(("gap", "chosen"), [(0.02, "c0"), (0.2, "c1")])
+def test_a_difference_within_half_a_standard_error_is_no_reason_for_a_switch(gap, chosen):
+    search, _, _ = search_of([0.5, 0.5], n_folds=2)
+    rng = np.random.default_rng(0)
+    for fold, (_, test) in enumerate(search.scores.folds):
+        for trial, better in zip(search.trials, (0.0, gap), strict=True):
+            own = np.exp(-1.0 + better + (rng.normal(0, 0.3, len(test)) if better else 0))
+            rows = np.repeat(1 - own, 2) if np.ndim(own) else np.full(2 * len(test), 1 - own)
+            rows = rows.reshape(len(test), 2)
+            rows[np.arange(len(test)), search.scores.targets[test]] = own
+            trial.units[fold] = FoldFit(rows, 1.0, 0.0)
+    mean, error, n_folds = search.scores.paired(search.trials[1], search.reference)
+    assert (mean < 0, n_folds) == (True, 2)
+    assert (-mean > CLEARLY * error) == (chosen == "c1")
+    assert search.preferred()[0].name == chosen
 
 
 def test_paired_differences_and_their_errors_are_those_of_the_definition():
@@ -622,7 +660,7 @@ def test_time_of_kept_fits_leaves_less_of_a_budget(made_up, data, tmp_path):
     auto = AutoRAxSS("100s", candidates=alike, folder=tmp_path / "kept", random_state=0).fit(*data)
     assert auto.cv_results_["rung"].tolist() == [3, 3, 1]
     less = clone(auto).set_params(budget="10.6s").fit(*data)  # units of 1.5 s, and 3.75 s for the final fit
-    assert less.cv_results_["rung"].tolist() == [1, 2, 1]
+    assert less.cv_results_["rung"].tolist() == [1, 1, 1]
     assert less.cv_results_["outcome"][0] == "no time for fold 2"
     assert less.best_params_ == QUICK[1].params
 
@@ -687,6 +725,7 @@ def test_the_table_is_in_the_model_card_and_on_a_page_and_the_choice_in_the_sett
         assert f"| {row.name} | {row.n_folds} | {row.loss:.4f} |" in card
         assert f'<td class="number">{row.loss:.4f}</td>' in page
     assert "was chosen: its log loss" in " ".join(card.split()) or "none compared with it" in card
+    assert "| paired folds |" in card
     assert "&lt;script&gt;" in page
     assert not re.search(r"<script|\son\w+=|https?://|javascript:", page)
     assert [row["name"] for row in table["rows"]] == [row.name for row in auto.search_report_.rows]
@@ -694,6 +733,23 @@ def test_the_table_is_in_the_model_card_and_on_a_page_and_the_choice_in_the_sett
     model = RAxSSClassifier.from_pretrained(folder)
     assert (model.backbone, model.backbone_options["view"]) == ("ridge", "statistics")
     np.testing.assert_array_equal(model.predict_proba(rows), auto.predict_proba(rows))
+
+
+def test_the_table_says_on_how_many_folds_a_difference_is_and_what_is_not_comparable(searched):
+    report = searched.search_report_
+    chosen, *others = report.rows
+    row = next(row for row in report.rows if row.difference is not None)
+    alike = dataclasses.replace(report, rows=[chosen])
+    apart = dataclasses.replace(
+        report, rows=[chosen, dataclasses.replace(others[0], losses=[0.5, None, None])]
+    )
+    assert row.cells[HEADER.index("paired folds")] == str(row.n_paired)
+    assert searched.cv_results_["n_paired"].max() == 3
+    assert not alike.has_different_folds
+    assert "not comparable" not in alike.html()
+    assert alike.table().caption is None
+    assert "not comparable" in apart.html()
+    assert "not comparable" in apart.table().caption
 
 
 def test_the_terminal_shows_every_candidate_and_no_markup(searched, capsys):

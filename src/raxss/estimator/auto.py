@@ -84,7 +84,8 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
     A short list of candidates (`raxss.estimator.candidates.CANDIDATES`) is compared by the log loss of series that
     they were not fitted on, in an inner cross-validation that keeps groups together. After each fold the better
     half goes on. The default always does, and another candidate is chosen only if its log loss on the same series
-    is smaller. The choice is fitted on all series.
+    is smaller by at least half of the standard error of that difference over groups: a switch on noise would give
+    up the robustness of the default for nothing. The choice is fitted on all series.
 
     Parameters
     ----------
@@ -125,7 +126,8 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
         As of `sklearn.model_selection.GridSearchCV`; scores are negative log losses, NaN where a candidate was not
         fitted. ``mean_test_score`` is the mean over the series of all its folds. Further columns: ``candidate``,
         ``reason``, ``rung`` (on how many folds it was scored), ``difference`` of the log loss from the reference on
-        the same series with its standard error over groups, ``std_difference``, and ``outcome``.
+        the same series with its standard error over groups, ``std_difference``, on how many folds both have,
+        ``n_paired``, and ``outcome``. Log losses of candidates with another ``rung`` are not comparable.
     search_report_
         `raxss.estimator.search_report.SearchReport`: ``table()`` for the terminal, ``html()``, ``to_json()``.
     n_splits_, refit_time_, search_seconds_, seed_, classes_, n_features_in_
