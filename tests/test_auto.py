@@ -92,9 +92,7 @@ def test_budgets_are_read(budget, seconds):
     assert seconds_of(budget) == seconds
 
 
-@pytest.mark.parametrize(
-    "budget", ["10 x", "", "90", "-3m", "m", 0, -1, float("nan"), None, True, "0s", "1e3s"]
-)
+@pytest.mark.parametrize("budget", ["10 x", "", "90", "-3m", "m", 0, -1, float("nan"), True, "0s", "1e3s"])
 def test_other_budgets_are_refused(budget, data):
     with pytest.raises(ConfigError, match=re.escape(f"budget is {budget!r}; needed is a time above 0")):
         AutoRAxSS(budget, n_trials=1).fit(*data)
@@ -216,7 +214,7 @@ def search_of(probabilities, *, costs=None, budget=None, factors=None, seconds=1
     def evaluate(trial, fold, limit):
         place = trials.index(trial)
         fitted.append((place, fold))
-        if place in fails:
+        if place in fails or (place, fold) in fails:
             raise RAxSSError("it cannot be fitted")
         clock.now += seconds * costs[place] * (1.0 if factors is None else factors[place])
         own = np.broadcast_to(probabilities[place], n_folds)[fold]
@@ -263,14 +261,36 @@ def test_of_equal_ones_the_cheaper_is_chosen():
     assert search.preferred()[0].name == "c2"
 
 
-def test_one_that_fails_is_left_out_and_the_first_may_not_fail():
+def test_one_that_fails_is_left_out():
     search, _, _ = search_of([0.5, 0.9, 0.8], fails=[1])
     search.run()
     assert search.preferred()[0].name == "c2"
     assert search.trials[1].outcome == "failed: it cannot be fitted"
-    search, _, _ = search_of([0.5, 0.9], fails=[0])
-    with pytest.raises(RAxSSError, match="cannot be fitted"):
-        search.run()
+
+
+def test_where_the_first_fails_the_others_go_on():
+    search, fitted, _ = search_of([0.5, 0.9, 0.8], fails=[0], costs=[1.0, 0.9, 0.4])
+    search.run()
+    assert {place for place, _ in fitted} == {0, 1, 2}
+    assert search.trials[0].failure == "it cannot be fitted"
+    assert search.reference.name == "c2"  # the cheapest
+    assert search.preferred()[0].name == "c1"
+
+
+def test_where_the_best_fails_on_a_further_fold_the_next_goes_on():
+    search, fitted, _ = search_of([0.5, 0.9, 0.8, 0.4], fails=[(1, 1)])
+    search.run()
+    assert (2, 1) in fitted
+    assert search.trials[1].failure
+    assert search.preferred()[0].name == "c2"
+    assert search.preferred()[-1].name == "c1"
+
+
+def test_where_the_reference_fails_on_a_further_fold_the_search_ends():
+    search, fitted, _ = search_of([0.5, 0.9, 0.8, 0.4], fails=[(0, 1)])
+    search.run()
+    assert [item for item in fitted if item[1]] == [(0, 1)]
+    assert search.trials[1].outcome == "not compared on fold 2, where c0 failed"
 
 
 def test_a_rung_is_begun_only_if_challenger_and_reference_both_have_time():
@@ -585,6 +605,98 @@ def test_with_one_group_of_a_class_the_default_is_fitted_and_that_is_said(made_u
     with pytest.warns(SearchWarning, match="a class is in one group of series alone"):
         auto.fit(rows, labels, np.where(labels == "ill", 0, np.arange(24)))
     assert auto.best_params_ == QUICK[0].params
+
+
+def failing(monkeypatch, *failures):
+    """`_Evaluation._fit` that raises a KeyError for candidates of these names."""
+
+    def fit(evaluation, trial, fold, limit):
+        if trial.name in failures:
+            raise KeyError(f"/home/me/{trial.name}")
+        return made_up_unit(evaluation, trial, fold, limit)
+
+    monkeypatch.setattr(_Evaluation, "_fit", fit)
+
+
+def test_where_the_default_fails_without_a_fold_it_is_fitted_on_all_and_that_is_said(
+    made_up, data, monkeypatch
+):
+    failing(monkeypatch, "default")
+    auto = AutoRAxSS(n_trials=3, candidates=QUICK, random_state=0)
+    with pytest.warns(
+        SearchWarning, match=r"the default could not be fitted without a fold \(KeyError.*, so that"
+    ):
+        auto.fit(*data)
+    assert auto.best_params_ == QUICK[0].params
+    assert auto.cv_results_["outcome"][0] == "chosen; failed: KeyError: 'default'"
+    assert (auto.cv_results_["rung"][1:] > 0).all()
+    assert "without a comparison" in auto.search_report_.summary
+    assert auto.search_report_.chosen.name == "default"
+
+
+def test_where_all_fail_nothing_was_compared(made_up, data, monkeypatch):
+    failing(monkeypatch, "default", "ridge", "few-trees")
+    auto = AutoRAxSS(n_trials=3, candidates=QUICK, random_state=0)
+    with pytest.warns(SearchWarning, match="nothing could be compared: the default could not be fitted"):
+        auto.fit(*data)
+    assert auto.best_params_ == QUICK[0].params
+
+
+def test_where_the_default_fails_on_all_series_too_the_best_of_the_others_is_fitted(
+    made_up, data, monkeypatch
+):
+    def refit(self, chosen, *_):
+        if chosen.name == "default":
+            raise MemoryError
+        return f"a model of {chosen.name}"
+
+    monkeypatch.setattr(AutoRAxSS, "_refitted", refit)
+    auto = AutoRAxSS(n_trials=3, candidates=QUICK, random_state=0)
+    failing(monkeypatch, "default")
+    with pytest.warns(SearchWarning, match=r"nor on all series \(MemoryError\); 'ridge'"):
+        auto.fit(*data)
+    assert auto.best_estimator_ == "a model of ridge"
+    assert auto.best_params_ == QUICK[1].params
+    failing(monkeypatch, "default", "ridge", "few-trees")
+    with pytest.raises(MemoryError):
+        auto.fit(*data)
+
+
+def test_a_fold_without_a_class_for_calibration_does_not_end_the_search(data):
+    rows, _, groups = data
+    labels = np.array(["ill"] * 4 + ["well"] * 20)  # in two groups: without a fold in one
+    network = {"backbone": "convnet", "backbone_options": {"width": 4}, "max_epochs": 1}
+    options = {"calibration": "isotonic", "random_state": 0}
+    auto = AutoRAxSS(n_trials=2, candidates=[candidate("default", **network), *QUICK[1:]], **options)
+    with pytest.warns(SearchWarning, match="the default could not be fitted without a fold .calibration"):
+        auto.fit(rows, labels, groups)
+    alone = RAxSSClassifier(**network, **options).fit(rows, labels, groups)
+    np.testing.assert_array_equal(auto.predict_proba(rows), alone.predict_proba(rows))
+
+
+def test_without_groups_a_class_of_one_series_is_called_so(made_up, data):
+    labels = np.array(["ill"] + ["well"] * 23)
+    with pytest.warns(SearchWarning, match="a class has one series alone, and needed are two series"):
+        auto = AutoRAxSS(n_trials=3, candidates=QUICK, random_state=0).fit(data[0], labels)
+    assert set(auto.cv_results_["outcome"]) == {"chosen", "not tried: nothing could be compared"}
+
+
+def test_a_budget_of_none_goes_with_a_number_of_trials(made_up, data):
+    auto = AutoRAxSS(None, n_trials=2, candidates=QUICK, random_state=0).fit(*data)
+    assert auto.search_report_.budget == "n_trials = 2"
+    with pytest.raises(ConfigError, match="budget is None and n_trials is None; needed is one of them"):
+        AutoRAxSS(None).fit(*data)
+
+
+def test_the_summary_counts_candidates_and_folds_that_there_were(searched):
+    report = searched.search_report_
+    row = dataclasses.replace(report.chosen, losses=[0.5, None, None])
+    other = dataclasses.replace(row, name="other", losses=[None] * 3, loss=None, outcome="no time for fold 1")
+    alone = dataclasses.replace(report, rows=[row, other], reference=row.name).summary
+    assert alone.startswith("1 candidate was scored on 24 training series")
+    assert "over 1 of 3 inner folds" in alone
+    assert alone.endswith("was chosen: no other candidate could be compared with it.")
+    assert "over 3 inner folds" in report.summary
 
 
 def test_within_a_fold_what_is_chosen_from_the_data_is_what_it_is_on_all_series():

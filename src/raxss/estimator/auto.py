@@ -35,7 +35,7 @@ from raxss._core.store import DAMAGE, Store
 from raxss._core.version import __version__
 from raxss.data.prepare.preprocessing import PreparationConfig, check_series
 from raxss.data.series import Series, SeriesCollection
-from raxss.errors import DataError, OutputError, RAxSSWarning, SearchWarning, display_name
+from raxss.errors import ConfigError, DataError, OutputError, RAxSSWarning, SearchWarning, display_name
 from raxss.estimator import inputs
 from raxss.estimator.at_once import MOST_SERIES, is_by_gradients
 from raxss.estimator.candidates import DEFAULT, Candidate, Facts, candidates_for
@@ -51,6 +51,7 @@ from raxss.estimator.search import (
     Halving,
     HeldOutLosses,
     Trial,
+    in_one_line,
     in_words,
     inner_folds,
     seconds_of,
@@ -93,7 +94,7 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
         Time for search and final fit: seconds, or a text such as ``"90s"``, ``"10min"`` or ``"2h"``. A fit is begun
         only if there is time for it, and for the final fit after it. If there is no time for the default, the
         choice is among what is quicker, with a `SearchWarning`; the fit of the quickest candidate is always done.
-        With a budget, which candidates are compared depends on the machine.
+        With a budget, which candidates are compared depends on the machine. None: only with ``n_trials``.
     n_trials
         Number of candidates that enter the first fold, in the order of the list, in place of a budget: the result
         then depends on data and seed alone. 1: the default.
@@ -157,7 +158,7 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
 
     def __init__(
         self,
-        budget: str | float = "10min",
+        budget: str | float | None = "10min",
         *,
         n_trials: int | None = None,
         n_folds: int = 3,
@@ -231,16 +232,16 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
             folds = inner_folds(targets, groups, seed=self.seed_, **sizes) if len(trials) > 1 else []
             given = class_weights(self.class_weight, self.classes_, targets) if self.class_weight else None
             keys = np.arange(len(targets)) if groups is None else np.unique(groups, return_inverse=True)[1]
-            scores = HeldOutLosses(
-                folds, targets, np.ones(len(targets)) if given is None else given[targets], keys
-            )
+            weights = np.ones(len(targets)) if given is None else given[targets]
+            scores = HeldOutLosses(folds, targets, weights, keys, are_series=groups is None)
             evaluate = _Evaluation(self, store, data, budget, series, labels, groups, folds)
             search = Halving(trials, scores, evaluate, budget, self._refit_factors(folds))
             with _progress(search, quiet=not self.verbose) as search.on_unit:
                 search.run()
-            chosen, notes = self._choice(search)
             began = time.perf_counter()
-            self.best_estimator_ = self._refitted(chosen, X, labels, groups, evaluate)
+            chosen, notes = self._fit_choice(
+                search, lambda trial: self._refitted(trial, X, labels, groups, evaluate)
+            )
         self.refit_time_ = time.perf_counter() - began
         self.search_seconds_ = budget.elapsed
         self.search_report_ = SearchReport.of(
@@ -266,14 +267,19 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
         return self
 
     def _checked_budget(self) -> Budget:
-        seconds = seconds_of(self.budget)
+        if self.budget is None and self.n_trials is None:
+            raise ConfigError(
+                "budget is None and n_trials is None; needed is one of them, which ends the search. Set budget to "
+                "a time, such as '10min', or n_trials to a number of candidates."
+            )
+        seconds = None if self.budget is None else seconds_of(self.budget)
         at_least("n_folds", self.n_folds, 2)
         if self.n_trials is not None:
             at_least("n_trials", self.n_trials, 1, otherwise=" or None")
         return Budget(None if self.n_trials is not None else seconds)
 
     def _in_words(self, n_trials: int) -> str:
-        if self.n_trials is not None:
+        if self.n_trials is not None or self.budget is None:
             return f"n_trials = {n_trials}"
         return f"budget {in_words(seconds_of(self.budget))}"
 
@@ -307,23 +313,47 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
         n_train, n_test = (float(np.mean([len(fold[part]) for fold in folds])) for part in (0, 1))
         return tuned * n_series / n_train, tuned * min(n_series, MOST_SERIES) / n_test
 
+    def _fit_choice(
+        self, search: Halving, refit: Callable[[Trial], RAxSSClassifier]
+    ) -> tuple[Trial, list[str]]:
+        """Fit the choice on all series; one that fails now and failed before gives way to the best that did not."""
+        chosen, notes = self._choice(search)
+        try:
+            self.best_estimator_ = refit(chosen)
+        except Exception as error:
+            others = [trial for trial in search.preferred() if trial is not chosen and not trial.failure]
+            if not chosen.failure or not others:
+                raise
+            notes = [
+                f"{_called(chosen)} could not be fitted, neither without a fold ({chosen.failure}) nor on all "
+                f"series ({in_one_line(error)}); {others[0].name!r}, the best of the others, was fitted in its "
+                "place."
+            ]
+            chosen = others[0]
+            self.best_estimator_ = refit(chosen)
+        return chosen, notes
+
     def _choice(self, search: Halving) -> tuple[Trial, list[str]]:
         """The preferred trial that there is time to fit, and what is to be said of it."""
         first = search.trials[0]
         if not search.scores.folds:
             if len(search.trials) == 1:
                 return first, []
+            what = "series" if search.scores.are_series else "groups"
+            one = "has one series alone" if search.scores.are_series else "is in one group of series alone"
             return first, [
-                "nothing could be compared: a class is in one group of series alone, and needed are two groups of "
-                f"each class. {first.name!r} was fitted without a search. Give more groups, or use RAxSSClassifier."
+                f"nothing could be compared: a class {one}, and needed are two {what} of each class. "
+                f"{first.name!r} was fitted without a search. Give more {what}, or use RAxSSClassifier."
             ]
+        if first.failure:
+            return _after_failure(search)
         order = search.preferred()
         chosen = next((trial for trial in order if search.has_time_for(trial)), None)
         if chosen is None:
             chosen = min(order, key=search.refit_seconds) if order else search.cheapest
         if first.units and (chosen is order[0] or search.has_time_for(first)):
             return chosen, []
-        what = "the default" if first.name == DEFAULT else f"the first candidate, {first.name!r},"
+        what = _called(first)
         text = f"there was no time to fit {what} within the budget of {in_words(search.budget.seconds or 0)}"
         text += f" (about {in_words(search.refit_seconds(first))} are needed)" if first.units else ""
         among = len([trial for trial in order if search.has_time_for(trial)])
@@ -493,6 +523,31 @@ class _Evaluation:
             fitted = time.perf_counter()
             found = model.predict_proba([self.series[place] for place in test])
         return FoldFit(found, fitted - began, time.perf_counter() - fitted, trained=deadline.trained)
+
+
+def _called(first: Trial) -> str:
+    return "the default" if first.name == DEFAULT else f"the first candidate, {first.name!r},"
+
+
+def _after_failure(search: Halving) -> tuple[Trial, list[str]]:
+    """The choice where the first candidate failed without a fold, and what is to be said of it.
+
+    On all series, which are more, it may well be fitted; the others were not compared with it.
+    """
+    first = search.trials[0]
+    others = [trial for trial in search.preferred() if trial is not first and not trial.failure]
+    order = [first, *others]
+    chosen = next((trial for trial in order if search.has_time_for(trial)), None)
+    chosen = chosen or min(order, key=search.refit_seconds)
+    what = f"{_called(first)} could not be fitted without a fold ({first.failure})"
+    what += ", so that no other was compared with it" if others else ", and no other candidate could either"
+    end = (
+        "was fitted on all series" if chosen is first else "was fitted, since there was no time for the first"
+    )
+    return chosen, [
+        f"{'' if others else 'nothing could be compared: '}{what}; {chosen.name!r} {end}. Change what fails, or "
+        "give more groups of each class."
+    ]
 
 
 def refuse_foreign_folder(folder: Path | str) -> None:

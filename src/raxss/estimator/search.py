@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from raxss._core.settings import is_number
-from raxss.errors import ConfigError, RAxSSError
+from raxss.errors import ConfigError, RAxSSError, without_folders
 from raxss.estimator.candidates import Candidate
 from raxss.uncertainty.reliability import CLAMP
 
@@ -204,6 +204,7 @@ class Trial:
     params: dict[str, Any]
     units: dict[int, FoldFit] = field(default_factory=dict)  # by fold
     outcome: str = ""  # why it was not chosen, or that it was
+    failure: str = ""  # the error of a fit without a fold
 
     @property
     def name(self) -> str:
@@ -224,6 +225,7 @@ class HeldOutLosses:
     targets: Integers  # (n,)
     weights: Floats  # (n,) class weights of the series
     keys: Integers  # (n,) groups as numbers
+    are_series: bool = False  # whether each series is a group of its own, because no groups were given
 
     def losses(self, trial: Trial, folds: Sequence[int]) -> tuple[Floats, Integers]:
         """Log losses of the series of these folds, and the places of the series."""
@@ -309,13 +311,14 @@ class Halving:
         reference = self.reference
         others = [trial for trial in self.trials if trial.units and trial is not reference]
         paired = {id(trial): self.scores.paired(trial, reference) for trial in others}
-        most = max((paired[id(trial)][2] for trial in others), default=0)
+        most = max((paired[id(trial)][2] for trial in others if not trial.failure), default=0)
         better = [
             trial for trial in others if paired[id(trial)][2] == most and is_better(*paired[id(trial)][:2])
         ]
         better.sort(key=lambda trial: (paired[id(trial)][0], trial.candidate.cost_hint))
         front = [*better, *([reference] if reference.units else [])]
-        return [*front, *self.ranked([trial for trial in others if trial not in front])]
+        found = [*front, *self.ranked([trial for trial in others if trial not in front])]
+        return sorted(found, key=lambda trial: bool(trial.failure))  # a fit on all series may fail as well
 
     def ranked(self, trials: Sequence[Trial]) -> list[Trial]:
         """Those that were compared on more folds first, then by log loss; ties by cost, then as they came."""
@@ -348,7 +351,7 @@ class Halving:
     def _first_rung(self, alive: list[Trial]) -> bool:
         """Evaluate trials on the first fold, as far as there is time.
 
-        Where there is none for the reference, the cheapest that was evaluated takes its place.
+        Where there is none for the reference, or it fails, the cheapest that was evaluated takes its place.
         """
         order = list(alive)
         if self.budget.seconds is not None:  # whose time says what the others will take
@@ -358,9 +361,9 @@ class Halving:
             done = self._evaluated(trial, 0, n_waiting=n_waiting)
             if done and self.reference.outcome == _no_time(0):  # by a guess that is better now
                 self._evaluated(self.reference, 0, n_waiting=n_waiting)
-        if not self.reference.units:
-            evaluated = [trial for trial in alive if trial.units]
-            self.reference = min(evaluated or alive, key=lambda trial: trial.candidate.cost_hint)
+        evaluated = [trial for trial in alive if trial.units]
+        if evaluated and not self.reference.units:
+            self.reference = min(evaluated, key=lambda trial: trial.candidate.cost_hint)
         return True
 
     def _rung(self, alive: list[Trial], fold: int) -> bool:
@@ -370,12 +373,15 @@ class Halving:
         """
         others = self.ranked([trial for trial in alive if trial is not self.reference])
         if not self._has_time_beside_reference(others[0]):
-            return self._ended([self.reference, *others], fold)
+            return _ended([self.reference, *others], _no_time(fold))
         if not self._evaluated(self.reference, fold, n_waiting=len(alive)):
-            return self._ended(others, fold)
+            failed = f"not compared on fold {fold + 1}, where {self.reference.name} failed"
+            return _ended(others, failed if self.reference.failure else _no_time(fold))
         for place, trial in enumerate(others):
-            if not self._evaluated(trial, fold, n_waiting=len(others) - place) and place == 0:
-                return self._ended(others, fold)  # the choice is made on the folds of the best
+            done = self._evaluated(trial, fold, n_waiting=len(others) - place)
+            is_best = all(better.failure for better in others[:place])
+            if not done and not trial.failure and is_best:  # the choice is made on the folds that it has
+                return _ended(others, _no_time(fold))
         return True
 
     def _has_time_beside_reference(self, trial: Trial) -> bool:
@@ -383,12 +389,6 @@ class Halving:
         pair = (self.reference, trial)
         reserve = max(self.refit_seconds(item) for item in (*pair, self.preferred()[0]))
         return sum(map(self._measured_or_guessed, pair)) + reserve <= self.budget.left
-
-    def _ended(self, waiting: Sequence[Trial], fold: int) -> bool:
-        """False; the trials that wait for this fold have no time for it."""
-        for trial in waiting:
-            trial.outcome = trial.outcome or _no_time(fold)
-        return False
 
     def _evaluated(self, trial: Trial, fold: int, *, n_waiting: int) -> bool:
         """Evaluate a trial on a fold, if there is time and it does not fail."""
@@ -401,10 +401,9 @@ class Halving:
         except OutOfTimeError:
             trial.outcome = f"{_no_time(fold)}: training was projected to take too long"
             return False
-        except (RAxSSError, RuntimeError, MemoryError) as error:
-            if trial is self.trials[0]:
-                raise
-            trial.outcome = f"failed: {' '.join(str(error).split())[:200] or type(error).__name__}"
+        except Exception as error:  # of any library: one candidate must not end the search
+            trial.failure = in_one_line(error)
+            trial.outcome = f"failed: {trial.failure}"
             return False
         trial.outcome = ""
         self.on_unit(trial, fold)
@@ -453,6 +452,13 @@ class Halving:
         return [trial for trial in alive if trial in kept or trial is self.reference]
 
 
+def _ended(waiting: Sequence[Trial], why: str) -> bool:
+    """False: the search is at its end. Trials that were not begun on this fold get the reason as their outcome."""
+    for trial in waiting:
+        trial.outcome = trial.outcome or why
+    return False
+
+
 def is_better(difference: float, error: float) -> bool:
     """Whether a paired difference of log losses is below 0 by `CLEARLY` standard errors.
 
@@ -460,6 +466,18 @@ def is_better(difference: float, error: float) -> bool:
     (True, False, False)
     """
     return difference < 0 and -difference >= CLEARLY * error
+
+
+def in_one_line(error: Exception) -> str:
+    """The message of an error, with its type unless raxss wrote it, without folders: tables are shown to others.
+
+    >>> in_one_line(ConfigError("it is\\nwrong")), in_one_line(KeyError("a")), in_one_line(MemoryError())
+    ('it is wrong', "KeyError: 'a'", 'MemoryError')
+    """
+    text = " ".join(without_folders(str(error)).split())[:200]
+    if isinstance(error, RAxSSError) and text:
+        return text
+    return f"{type(error).__name__}: {text}".removesuffix(": ")
 
 
 def _no_time(fold: int) -> str:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 PAGE, TABLE = "search.html", "search.json"
 FORMAT = "raxss-search-1"
 NONE = "–"
-CHOSEN = "chosen"
+CHOSEN = "chosen"  # begins the outcome of the choice
+NOT_TRIED = "not tried: nothing could be compared"
 HEADER = ("", "candidate", "folds", "log loss", "difference", "paired folds", "seconds", "outcome")
 NUMBERS = (2, 3, 4, 5, 6)  # columns of numbers
 NOT_COMPARABLE = (
@@ -60,7 +61,7 @@ class Row:
     @property
     def is_chosen(self) -> bool:
         """Whether it is the choice."""
-        return self.outcome == CHOSEN
+        return self.outcome.startswith(CHOSEN)
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -116,17 +117,13 @@ class SearchReport:
         found, name = self.chosen, self.chosen.name
         if self.n_folds == 0 or found.loss is None:
             return f"{name!r} was fitted without a comparison ({self.budget})."
-        groups = "" if self.n_groups is None else f" of {self.n_groups} groups"
         n_tried = sum(row.n_folds > 0 for row in self.rows)
-        text = (
-            f"{n_tried} candidates were compared on {self.n_series} training series{groups}, by successive halving "
-            f"over {self.n_folds} inner folds{', whole groups at a time' if groups else ''} "
-            f"({self.budget}; {in_words(self.search_seconds)} used). "
-        )
+        if n_tried == 1:
+            return f"{self._compared} {name!r} was chosen: no other candidate could be compared with it."
         if name == self.reference:
             return (
-                f"{text}{name!r} was chosen: none compared with it to the end had a log loss smaller by half "
-                "a standard error or more."
+                f"{self._compared} {name!r} was chosen: none compared with it to the end had a log loss smaller by "
+                "half a standard error or more."
             )
         gap = NONE if found.difference is None else f"{-found.difference:.4f}"
         error = "" if found.error is None else f" (standard error {found.error:.4f})"
@@ -134,9 +131,22 @@ class SearchReport:
         gap = gap.removeprefix("-")
         n_paired = "1 fold" if found.n_paired == 1 else f"{found.n_paired} folds"
         return (
-            f"{text}{name!r} was chosen: its log loss on the series of {n_paired} was {side}, by "
+            f"{self._compared} {name!r} was chosen: its log loss on the series of {n_paired} was {side}, by "
             f"{gap}{error}, than that of {self.reference!r}. The figure of a choice among many is "
             "slightly optimistic."
+        )
+
+    @property
+    def _compared(self) -> str:
+        """One sentence: how many candidates were compared, on what, and in which time."""
+        groups = "" if self.n_groups is None else f" of {self.n_groups} groups"
+        n_tried = sum(row.n_folds > 0 for row in self.rows)
+        tried = "1 candidate was scored" if n_tried == 1 else f"{n_tried} candidates were compared"
+        n_used = max(row.n_folds for row in self.rows)
+        folds = f"{self.n_folds}" if n_used == self.n_folds else f"{n_used} of {self.n_folds}"
+        return (
+            f"{tried} on {self.n_series} training series{groups}, by successive halving over {folds} inner folds"
+            f"{', whole groups at a time' if groups else ''} ({self.budget}; {in_words(self.search_seconds)} used)."
         )
 
     @classmethod
@@ -241,11 +251,10 @@ def _row(search: Halving, trial: Trial, rank: int, chosen: Trial) -> Row:
     scores, units = search.scores, trial.units
     gap, error, n_both = scores.paired(trial, search.reference)
     known = n_both > 0 and trial is not search.reference
-    outcome = CHOSEN if trial is chosen else trial.outcome
-    if not outcome:
-        outcome = "compared to the end"
-        if known:
-            outcome += f", {_compared(gap, error)} than {search.reference.name}"
+    compared = f", {_compared(gap, error)} than {search.reference.name}" if known else ""
+    outcome = trial.outcome or (f"compared to the end{compared}" if units else NOT_TRIED)
+    if trial is chosen:
+        outcome = f"{CHOSEN}; {outcome}" if trial.failure else CHOSEN
     return Row(
         rank=rank,
         name=trial.name,
