@@ -502,6 +502,13 @@ def test_predictions_explanations_and_reports_are_those_of_the_choice(searched, 
     np.testing.assert_array_equal(searched.predict_set(rows), best.predict_set(rows))
     scored = [item.probability.tolist() for item in searched.score_series(rows[:2])]
     assert scored == searched.predict_proba(rows[:2]).tolist()
+    shares = []
+    each = [item.probability.tolist() for item in searched.explain_each(rows[:2], on_progress=shares.append)]
+    assert each == [item.probability.tolist() for item in best.explain(list(rows[:2]))]
+    assert shares[-1] == 1
+    for own, known in zip(searched.window_probabilities(rows), best.window_probabilities(rows), strict=True):
+        np.testing.assert_array_equal(own, known)
+    assert repr(searched.faithfulness(rows[0], seed=3)) == repr(best.faithfulness(rows[0], seed=3))
 
 
 def test_the_same_seed_and_trials_give_the_same_table_and_predictions(searched, data):

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -58,6 +58,7 @@ from raxss.estimator.search import (
 )
 from raxss.estimator.search_report import SearchReport
 from raxss.explain.export.report.page import Report
+from raxss.explain.series_evidence import SeriesEvidence
 from raxss.method.backbones.mixture import resolved
 from raxss.method.backbones.protocol import BackboneConfig
 from raxss.method.class_weights import class_weights
@@ -66,6 +67,9 @@ from raxss.method.windows import plan_windows
 from raxss.uncertainty.calibration import CalibrationConfig, Decision, Level, Method
 from raxss.uncertainty.decision import ARGMAX
 from raxss.uncertainty.summary import ScoredSeries
+
+if TYPE_CHECKING:
+    from raxss.explain.faithfulness.running import SeriesFaithfulness
 
 logger = logging.getLogger("raxss")
 
@@ -400,6 +404,20 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
         """Evidence of the prediction of one series, or a list for several; see `RAxSSClassifier.explain`."""
         return self._fitted.explain(X)
 
+    def explain_each(
+        self, X: Any, *, on_progress: Callable[[float], None] | None = None
+    ) -> Iterator[SeriesEvidence]:
+        """`explain` many series one after the other; see `RAxSSClassifier.explain_each`."""
+        return self._fitted.explain_each(X, on_progress=on_progress)
+
+    def window_probabilities(self, X: Any) -> Iterator[NDArray[np.float64]]:
+        """The posteriors of the windows of each series; see `RAxSSClassifier.window_probabilities`."""
+        return self._fitted.window_probabilities(self._known(X))
+
+    def faithfulness(self, X: Any, *, seed: int = 0) -> SeriesFaithfulness:
+        """Faithfulness tests of the evidence of one series; see `RAxSSClassifier.faithfulness`."""
+        return self._fitted.faithfulness(X, seed=seed)
+
     def report(self, X: Any, *, name: str | None = None, positive: Any = None) -> Report:
         """Evidence as one HTML page; see `RAxSSClassifier.report`."""
         return self._fitted.report(X, name=name, positive=positive)
@@ -407,7 +425,8 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
     def save_pretrained(self, folder: Path | str, *, overwrite: bool = False) -> Path:
         """Write the model folder of ``best_estimator_``, with the search in its card, search.html and search.json.
 
-        `RAxSSClassifier.from_pretrained` reads it: the choice is in the settings of the model.
+        `RAxSSClassifier.from_pretrained` reads it: the choice is in the settings of the model. Saved again, it has
+        no search in its card and none of the two files, which are not read.
         """
         return save_model(self._fitted, Path(folder), overwrite=overwrite, search=self.search_report_)
 
