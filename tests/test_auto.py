@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 from raxss import AutoRAxSS, RAxSSClassifier, Series
 from raxss._core.store import sealed
 from raxss.cli import app
-from raxss.errors import ConfigError, DataError, RAxSSError, SearchWarning
+from raxss.errors import ConfigError, DataError, OutputError, RAxSSError, SearchWarning
 from raxss.estimator.auto import _Evaluation
 from raxss.estimator.candidates import CANDIDATES, Candidate, Facts, candidates_for
 from raxss.estimator.search import (
+    CLEARLY,
     REFIT,
     STEPS_TO_MEASURE,
     Budget,
@@ -29,6 +30,7 @@ from raxss.estimator.search import (
     inner_folds,
     seconds_of,
 )
+from raxss.estimator.search_report import HEADER
 from raxss.method.augmentation import STRONG
 from raxss.method.backbones.mixture import BEATS, members_for, resolved
 from raxss.method.windows import LONGEST_WHOLE
@@ -90,9 +92,7 @@ def test_budgets_are_read(budget, seconds):
     assert seconds_of(budget) == seconds
 
 
-@pytest.mark.parametrize(
-    "budget", ["10 x", "", "90", "-3m", "m", 0, -1, float("nan"), None, True, "0s", "1e3s"]
-)
+@pytest.mark.parametrize("budget", ["10 x", "", "90", "-3m", "m", 0, -1, float("nan"), True, "0s", "1e3s"])
 def test_other_budgets_are_refused(budget, data):
     with pytest.raises(ConfigError, match=re.escape(f"budget is {budget!r}; needed is a time above 0")):
         AutoRAxSS(budget, n_trials=1).fit(*data)
@@ -214,7 +214,7 @@ def search_of(probabilities, *, costs=None, budget=None, factors=None, seconds=1
     def evaluate(trial, fold, limit):
         place = trials.index(trial)
         fitted.append((place, fold))
-        if place in fails:
+        if place in fails or (place, fold) in fails:
             raise RAxSSError("it cannot be fitted")
         clock.now += seconds * costs[place] * (1.0 if factors is None else factors[place])
         own = np.broadcast_to(probabilities[place], n_folds)[fold]
@@ -261,14 +261,72 @@ def test_of_equal_ones_the_cheaper_is_chosen():
     assert search.preferred()[0].name == "c2"
 
 
-def test_one_that_fails_is_left_out_and_the_first_may_not_fail():
+def test_one_that_fails_is_left_out():
     search, _, _ = search_of([0.5, 0.9, 0.8], fails=[1])
     search.run()
     assert search.preferred()[0].name == "c2"
     assert search.trials[1].outcome == "failed: it cannot be fitted"
-    search, _, _ = search_of([0.5, 0.9], fails=[0])
-    with pytest.raises(RAxSSError, match="cannot be fitted"):
-        search.run()
+
+
+def test_where_the_first_fails_the_others_go_on():
+    search, fitted, _ = search_of([0.5, 0.9, 0.8], fails=[0], costs=[1.0, 0.9, 0.4])
+    search.run()
+    assert {place for place, _ in fitted} == {0, 1, 2}
+    assert search.trials[0].failure == "it cannot be fitted"
+    assert search.reference.name == "c2"  # the cheapest
+    assert search.preferred()[0].name == "c1"
+
+
+def test_where_the_best_fails_on_a_further_fold_the_next_goes_on():
+    search, fitted, _ = search_of([0.5, 0.9, 0.8, 0.4], fails=[(1, 1)])
+    search.run()
+    assert (2, 1) in fitted
+    assert search.trials[1].failure
+    assert search.preferred()[0].name == "c2"
+    assert search.preferred()[-1].name == "c1"
+
+
+def test_where_the_reference_fails_on_a_further_fold_the_search_ends():
+    search, fitted, _ = search_of([0.5, 0.9, 0.8, 0.4], fails=[(0, 1)])
+    search.run()
+    assert [item for item in fitted if item[1]] == [(0, 1)]
+    assert search.trials[1].outcome == "not compared on fold 2, where c0 failed"
+
+
+def test_a_rung_is_begun_only_if_challenger_and_reference_both_have_time():
+    search, fitted, _ = search_of([[0.5] * 3, [0.9, 0.2, 0.2], [0.6] * 3], costs=[4, 1, 1], budget=150)
+    search.run()
+    assert [(place, fold) for place, fold in fitted if fold] == []
+    assert search.trials[0].outcome == search.trials[1].outcome == "no time for fold 2"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_fold_of_a_candidate_is_one_of_the_reference(seed):
+    rng = np.random.default_rng(seed)
+    costs, factors = rng.uniform(0.2, 4, size=5), rng.uniform(0.6, 1.6, size=5)
+    search, _, _ = search_of(
+        rng.uniform(0.3, 0.9, size=(5, 3)), costs=list(costs), factors=factors, budget=rng.uniform(50, 400)
+    )
+    search.run()
+    for trial in search.trials:
+        assert set(trial.units) <= set(search.reference.units)
+
+
+@pytest.mark.parametrize(("gap", "chosen"), [(0.02, "c0"), (0.2, "c1")])
+def test_a_difference_within_half_a_standard_error_is_no_reason_for_a_switch(gap, chosen):
+    search, _, _ = search_of([0.5, 0.5], n_folds=2)
+    rng = np.random.default_rng(0)
+    for fold, (_, test) in enumerate(search.scores.folds):
+        for trial, better in zip(search.trials, (0.0, gap), strict=True):
+            own = np.exp(-1.0 + better + (rng.normal(0, 0.3, len(test)) if better else 0))
+            rows = np.repeat(1 - own, 2) if np.ndim(own) else np.full(2 * len(test), 1 - own)
+            rows = rows.reshape(len(test), 2)
+            rows[np.arange(len(test)), search.scores.targets[test]] = own
+            trial.units[fold] = FoldFit(rows, 1.0, 0.0)
+    mean, error, n_folds = search.scores.paired(search.trials[1], search.reference)
+    assert (mean < 0, n_folds) == (True, 2)
+    assert (-mean > CLEARLY * error) == (chosen == "c1")
+    assert search.preferred()[0].name == chosen
 
 
 def test_paired_differences_and_their_errors_are_those_of_the_definition():
@@ -444,6 +502,13 @@ def test_predictions_explanations_and_reports_are_those_of_the_choice(searched, 
     np.testing.assert_array_equal(searched.predict_set(rows), best.predict_set(rows))
     scored = [item.probability.tolist() for item in searched.score_series(rows[:2])]
     assert scored == searched.predict_proba(rows[:2]).tolist()
+    shares = []
+    each = [item.probability.tolist() for item in searched.explain_each(rows[:2], on_progress=shares.append)]
+    assert each == [item.probability.tolist() for item in best.explain(list(rows[:2]))]
+    assert shares[-1] == 1
+    for own, known in zip(searched.window_probabilities(rows), best.window_probabilities(rows), strict=True):
+        np.testing.assert_array_equal(own, known)
+    assert repr(searched.faithfulness(rows[0], seed=3)) == repr(best.faithfulness(rows[0], seed=3))
 
 
 def test_the_same_seed_and_trials_give_the_same_table_and_predictions(searched, data):
@@ -549,6 +614,98 @@ def test_with_one_group_of_a_class_the_default_is_fitted_and_that_is_said(made_u
     assert auto.best_params_ == QUICK[0].params
 
 
+def failing(monkeypatch, *failures):
+    """`_Evaluation._fit` that raises a KeyError for candidates of these names."""
+
+    def fit(evaluation, trial, fold, limit):
+        if trial.name in failures:
+            raise KeyError(f"/home/me/{trial.name}")
+        return made_up_unit(evaluation, trial, fold, limit)
+
+    monkeypatch.setattr(_Evaluation, "_fit", fit)
+
+
+def test_where_the_default_fails_without_a_fold_it_is_fitted_on_all_and_that_is_said(
+    made_up, data, monkeypatch
+):
+    failing(monkeypatch, "default")
+    auto = AutoRAxSS(n_trials=3, candidates=QUICK, random_state=0)
+    with pytest.warns(
+        SearchWarning, match=r"the default could not be fitted without a fold \(KeyError.*, so that"
+    ):
+        auto.fit(*data)
+    assert auto.best_params_ == QUICK[0].params
+    assert auto.cv_results_["outcome"][0] == "chosen; failed: KeyError: 'default'"
+    assert (auto.cv_results_["rung"][1:] > 0).all()
+    assert "without a comparison" in auto.search_report_.summary
+    assert auto.search_report_.chosen.name == "default"
+
+
+def test_where_all_fail_nothing_was_compared(made_up, data, monkeypatch):
+    failing(monkeypatch, "default", "ridge", "few-trees")
+    auto = AutoRAxSS(n_trials=3, candidates=QUICK, random_state=0)
+    with pytest.warns(SearchWarning, match="nothing could be compared: the default could not be fitted"):
+        auto.fit(*data)
+    assert auto.best_params_ == QUICK[0].params
+
+
+def test_where_the_default_fails_on_all_series_too_the_best_of_the_others_is_fitted(
+    made_up, data, monkeypatch
+):
+    def refit(self, chosen, *_):
+        if chosen.name == "default":
+            raise MemoryError
+        return f"a model of {chosen.name}"
+
+    monkeypatch.setattr(AutoRAxSS, "_refitted", refit)
+    auto = AutoRAxSS(n_trials=3, candidates=QUICK, random_state=0)
+    failing(monkeypatch, "default")
+    with pytest.warns(SearchWarning, match=r"nor on all series \(MemoryError\); 'ridge'"):
+        auto.fit(*data)
+    assert auto.best_estimator_ == "a model of ridge"
+    assert auto.best_params_ == QUICK[1].params
+    failing(monkeypatch, "default", "ridge", "few-trees")
+    with pytest.raises(MemoryError):
+        auto.fit(*data)
+
+
+def test_a_fold_without_a_class_for_calibration_does_not_end_the_search(data):
+    rows, _, groups = data
+    labels = np.array(["ill"] * 4 + ["well"] * 20)  # in two groups: without a fold in one
+    network = {"backbone": "convnet", "backbone_options": {"width": 4}, "max_epochs": 1}
+    options = {"calibration": "isotonic", "random_state": 0}
+    auto = AutoRAxSS(n_trials=2, candidates=[candidate("default", **network), *QUICK[1:]], **options)
+    with pytest.warns(SearchWarning, match="the default could not be fitted without a fold .calibration"):
+        auto.fit(rows, labels, groups)
+    alone = RAxSSClassifier(**network, **options).fit(rows, labels, groups)
+    np.testing.assert_array_equal(auto.predict_proba(rows), alone.predict_proba(rows))
+
+
+def test_without_groups_a_class_of_one_series_is_called_so(made_up, data):
+    labels = np.array(["ill"] + ["well"] * 23)
+    with pytest.warns(SearchWarning, match="a class has one series alone, and needed are two series"):
+        auto = AutoRAxSS(n_trials=3, candidates=QUICK, random_state=0).fit(data[0], labels)
+    assert set(auto.cv_results_["outcome"]) == {"chosen", "not tried: nothing could be compared"}
+
+
+def test_a_budget_of_none_goes_with_a_number_of_trials(made_up, data):
+    auto = AutoRAxSS(None, n_trials=2, candidates=QUICK, random_state=0).fit(*data)
+    assert auto.search_report_.budget == "n_trials = 2"
+    with pytest.raises(ConfigError, match="budget is None and n_trials is None; needed is one of them"):
+        AutoRAxSS(None).fit(*data)
+
+
+def test_the_summary_counts_candidates_and_folds_that_there_were(searched):
+    report = searched.search_report_
+    row = dataclasses.replace(report.chosen, losses=[0.5, None, None])
+    other = dataclasses.replace(row, name="other", losses=[None] * 3, loss=None, outcome="no time for fold 1")
+    alone = dataclasses.replace(report, rows=[row, other], reference=row.name).summary
+    assert alone.startswith("1 candidate was scored on 24 training series")
+    assert "over 1 of 3 inner folds" in alone
+    assert alone.endswith("was chosen: no other candidate could be compared with it.")
+    assert "over 3 inner folds" in report.summary
+
+
 def test_within_a_fold_what_is_chosen_from_the_data_is_what_it_is_on_all_series():
     auto = AutoRAxSS()
     auto.seed_ = 0
@@ -623,7 +780,7 @@ def test_time_of_kept_fits_leaves_less_of_a_budget(made_up, data, tmp_path):
     auto = AutoRAxSS("100s", candidates=alike, folder=tmp_path / "kept", random_state=0).fit(*data)
     assert auto.cv_results_["rung"].tolist() == [3, 3, 1]
     less = clone(auto).set_params(budget="10.6s").fit(*data)  # units of 1.5 s, and 3.75 s for the final fit
-    assert less.cv_results_["rung"].tolist() == [1, 2, 1]
+    assert less.cv_results_["rung"].tolist() == [1, 1, 1]
     assert less.cv_results_["outcome"][0] == "no time for fold 2"
     assert less.best_params_ == QUICK[1].params
 
@@ -688,6 +845,7 @@ def test_the_table_is_in_the_model_card_and_on_a_page_and_the_choice_in_the_sett
         assert f"| {row.name} | {row.n_folds} | {row.loss:.4f} |" in card
         assert f'<td class="number">{row.loss:.4f}</td>' in page
     assert "was chosen: its log loss" in " ".join(card.split()) or "none compared with it" in card
+    assert "| paired folds |" in card
     assert "&lt;script&gt;" in page
     assert not re.search(r"<script|\son\w+=|https?://|javascript:", page)
     assert [row["name"] for row in table["rows"]] == [row.name for row in auto.search_report_.rows]
@@ -695,6 +853,23 @@ def test_the_table_is_in_the_model_card_and_on_a_page_and_the_choice_in_the_sett
     model = RAxSSClassifier.from_pretrained(folder)
     assert (model.backbone, model.backbone_options["view"]) == ("ridge", "statistics")
     np.testing.assert_array_equal(model.predict_proba(rows), auto.predict_proba(rows))
+
+
+def test_the_table_says_on_how_many_folds_a_difference_is_and_what_is_not_comparable(searched):
+    report = searched.search_report_
+    chosen, *others = report.rows
+    row = next(row for row in report.rows if row.difference is not None)
+    alike = dataclasses.replace(report, rows=[chosen])
+    apart = dataclasses.replace(
+        report, rows=[chosen, dataclasses.replace(others[0], losses=[0.5, None, None])]
+    )
+    assert row.cells[HEADER.index("paired folds")] == str(row.n_paired)
+    assert searched.cv_results_["n_paired"].max() == 3
+    assert not alike.has_different_folds
+    assert "not comparable" not in alike.html()
+    assert alike.table().caption is None
+    assert "not comparable" in apart.html()
+    assert "not comparable" in apart.table().caption
 
 
 def test_the_terminal_shows_every_candidate_and_no_markup(searched, capsys):
@@ -814,14 +989,35 @@ def test_after_ctrl_c_the_finished_fits_are_kept_and_resume_goes_on(manifest, tm
     assert not (tmp_path / "m.search").exists()
 
 
-def test_a_folder_of_somebody_else_is_not_removed(manifest, tmp_path):
-    (tmp_path / "m.search").mkdir()
-    (tmp_path / "m.search" / "notes.txt").write_text("mine")
-    result = CliRunner().invoke(
-        app, ["fit", str(manifest), "--out", str(tmp_path / "m"), "--preset", "auto", "--trials", "1"]
-    )
-    assert "was not made by raxss" in str(result.exception)
-    assert (tmp_path / "m.search" / "notes.txt").read_text() == "mine"
+@pytest.mark.parametrize("options", [[], ["--resume"]])
+@pytest.mark.parametrize("is_file", [False, True])
+def test_a_folder_of_somebody_else_is_not_removed(manifest, tmp_path, options, is_file):
+    place = tmp_path / "m.search"
+    mine = place if is_file else place / "notes.txt"
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("mine")
+    arguments = ["fit", manifest, "--out", tmp_path / "m", "--preset", "auto", "--trials", "1", *options]
+    result = CliRunner().invoke(app, [str(item) for item in arguments])
+    assert isinstance(result.exception, OutputError)
+    assert "'m.search', where the fits of a search would be kept" in str(result.exception)
+    assert mine.read_text() == "mine"
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("names", [["notes.txt"], [".raxss", "config.json"], [".hidden"]])
+def test_a_folder_with_other_files_is_refused_and_not_marked(made_up, data, tmp_path, names):
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(OutputError, match="holds other files than those of a search"):
+        AutoRAxSS(n_trials=2, candidates=QUICK, folder=tmp_path).fit(*data)
+    assert sorted(item.name for item in tmp_path.iterdir()) == sorted(names)
+
+
+def test_a_search_that_was_killed_before_its_first_part_goes_on(made_up, data, tmp_path):
+    for name in (".raxss", ".search.json.host-1-ab.partial"):
+        (tmp_path / name).write_text("")
+    AutoRAxSS(n_trials=2, candidates=QUICK, folder=tmp_path).fit(*data)
+    assert (tmp_path / "search.json").exists()
 
 
 def test_a_budget_leaves_room_for_the_final_fit():

@@ -315,9 +315,20 @@ def test_a_rate_that_is_given_stays_and_unknown_rates_are_refused():
     plain = [item.samples[0] for item in series]
     with pytest.raises(ConfigError, match="needs the sampling rate"):
         RAxSSClassifier("ridge", backbone_options={"view": "beats"}).fit(plain, labels)
-    options = {"view": "beats", "rate": 200.0}
-    model = RAxSSClassifier("ridge", backbone_options=options, random_state=0).fit(series, labels)
-    assert model.config_.backbone.backbone_options["rate"] == 200.0
+    for given, rows in ((200.0, plain), (RATE * 1.05, series)):
+        options = {"view": "beats", "rate": given}
+        model = RAxSSClassifier("ridge", backbone_options=options, random_state=0).fit(rows, labels)
+        assert model.config_.backbone.backbone_options["rate"] == given
+
+
+@pytest.mark.parametrize("in_mixture", [False, True])
+def test_a_rate_that_is_not_that_of_the_series_is_refused(in_mixture):
+    series, labels = rhythms(8)
+    table = {"view": "beats", "rate": RATE / 2}
+    options = {"members": [{"backbone": "ridge", **table}]} if in_mixture else table
+    model = RAxSSClassifier("mixture" if in_mixture else "ridge", backbone_options=options)
+    with pytest.raises(ConfigError, match=f"rate = {RATE / 2:g} Hz, but the series have {RATE:g} Hz; needed"):
+        model.fit(series, labels)
 
 
 # Whether series show beats

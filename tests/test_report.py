@@ -146,6 +146,25 @@ def test_facts_are_found_by_cell(tmp_path, rng):
     assert "Seconds of choice" in page
 
 
+def test_what_auto_chose_is_on_the_page_where_facts_have_it(tmp_path, rng):
+    results = [cell(rng, name, seed=seed) for seed in SEEDS for name in ("sss", "auto")]
+    page = written(tmp_path, results)
+    assert "What auto chose" not in page
+    assert "candidate" not in (tmp_path / "results.csv").read_text().splitlines()[0].split(",")
+    chosen = dict(zip(SEEDS, ("ridge", "default", "ridge"), strict=True))
+    facts = {("toy", "auto", seed): {"search": {"chosen": name}} for seed, name in chosen.items()}
+    page = written(tmp_path, results, facts=facts)
+    assert "### What auto chose" in page
+    table = next(table for table in tables_in(page) if table[0] == ["system", "candidate", "seeds"])
+    assert sorted(table[1:]) == [
+        ["auto", "default", f"{SEEDS[1]}"],
+        ["auto", "ridge", f"{SEEDS[0]}, {SEEDS[2]}"],
+    ]
+    folds = [cell(rng, "auto", fold=fold) for fold in ("a", "b")]
+    page = written(tmp_path, folds, facts=facts)
+    assert f"| auto | ridge | {SEEDS[0]} (a), {SEEDS[0]} (b) |" in page
+
+
 def test_the_page_has_mean_and_deviation_over_seeds(tmp_path, study):
     results, errors = study
     page = written(tmp_path, results, errors)

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from raxss import RAxSSClassifier
+from raxss import RAxSSClassifier, Series
 from raxss._core.jobs.local import threads_limited
 from raxss.benchmark.dataset import SplitPlan
 from raxss.benchmark.evaluation_set import bootstrap_groups, check_windows, views_of
+from raxss.benchmark.packed import facts_of, pack_runs
 from raxss.benchmark.result import RunResult
-from raxss.benchmark.runs import done, execute, plan_run
+from raxss.benchmark.runs import chosen_by, done, execute, plan_run
 from raxss.benchmark.study import Study
 from raxss.benchmark.systems import SYSTEMS
 from raxss.data.plan import CollectionPlan, RecordingPlan, SeriesPlan
@@ -26,6 +27,7 @@ from raxss.data.prepare.preprocessing import Preparation
 from raxss.data.recording import ArrayRecording
 from raxss.data.splits import PARTS
 from raxss.errors import ConfigError, DataError, LabelError, RAxSSError, RAxSSWarning
+from raxss.estimator.candidates import Candidate
 
 CENTRES = ("JHH", "NIH", "UMMC")
 
@@ -431,10 +433,44 @@ def test_facts_lie_beside_the_result_and_do_not_name_the_host(ran):
     facts = json.loads(item.facts_place.read_text())
     assert facts["seconds"] == pytest.approx(sum(facts["seconds_by_part"].values()), abs=0.01)
     assert set(facts["seconds_by_part"]) == {"load", "fit", "validation", "test"}
+    assert not {"model", "search"} & set(facts)  # only of models on their own
     assert (facts["n_threads"], facts["device"]) == (1, "cpu")
     for file in (item.facts_place, item.place):
         assert platform.node() not in file.read_text()
         assert str(item.place.parents[3]) not in file.read_text()
+
+
+def test_facts_say_what_a_model_on_its_own_has_chosen(data, monkeypatch):
+    ridge = {"backbone": "ridge", "backbone_options": {"view": "statistics"}, "stride": 20}
+    candidates = [
+        Candidate(name=name, reason="quick", params={**ridge, "window_length": length}, cost_hint=1.0)
+        for name, length in (("default", 40), ("long", 80))
+    ]
+    monkeypatch.setattr("raxss.estimator.candidates.CANDIDATES", tuple(candidates))
+    run = cell(data, "auto", text="[system.auto]\nn_trials = 2", out="auto")
+    execute(run)
+    facts = json.loads(run.facts_place.read_text())
+    search = facts["search"]
+    chosen = next(row for row in search["candidates"] if row["outcome"] == "chosen")
+    assert chosen["candidate"] == search["chosen"]
+    assert search["best_params"] == next(item.params for item in candidates if item.name == search["chosen"])
+    assert {row["candidate"] for row in search["candidates"]} == {"default", "long"}
+    assert set(chosen) == {"candidate", "rung", "score", "difference", "outcome", "seconds"}
+    assert chosen["score"] < 0
+    lengths = search["best_params"]["window_length"], search["best_params"]["stride"]
+    assert facts["model"]["backbone"] == "Ridge on statistics"
+    assert (facts["model"]["window_length"], facts["model"]["stride"]) == lengths
+    assert pack_runs(data.parent / "auto")
+    assert facts_of(run.place) == facts
+
+
+def test_facts_of_a_mixture_have_its_members_and_weights():
+    rows = [Series(np.sin(np.arange(40) * (0.2 + 0.4 * (k % 2)) + k), label=k % 2) for k in range(12)]
+    model = RAxSSClassifier(random_state=0).fit(rows)
+    found = chosen_by(model)["model"]
+    assert found["backbone"].startswith("mixture of .")
+    assert found["backbone"] == model.backbone_.describe_as
+    assert (found["window_length"], found["stride"]) == (model.window_length_, model.stride_)
 
 
 def test_a_result_that_was_cut_short_is_not_done(ran, tmp_path):

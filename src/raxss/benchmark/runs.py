@@ -10,6 +10,7 @@ series only, by which the settings of a system are chosen. A run with a probe ha
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 import platform
@@ -44,7 +45,7 @@ from raxss.data.series import Series, SeriesCollection
 from raxss.data.splits import PARTS, Split, weak_parts
 from raxss.errors import DataError, LabelError, SignalError
 from raxss.estimator.config import without_additions
-from raxss.method.backbones.protocol import n_parameters
+from raxss.method.backbones.protocol import describe, n_parameters
 from raxss.method.training.step import reproducible
 from raxss.method.window_scorer import pick_device
 from raxss.metrics import score
@@ -236,7 +237,8 @@ def execute(run: Run) -> RunResult | EvaluatedRun:
             result = EvaluatedRun(result=tested, evaluations=tuple(run.probe.evaluate(fitted)))
             clock.lap("probe")
     # Facts first: a result that is there has its facts.
-    write_json(run.facts_place, _facts(run, clock, [str(item.message) for item in caught]))
+    facts = _facts(run, clock, [str(item.message) for item in caught])
+    write_json(run.facts_place, facts | (chosen_by(model) if run.system.is_on_its_own else {}))
     result.write(run.place)
     run.error_place.unlink(missing_ok=True)
     shutil.rmtree(run.parts_place, ignore_errors=True)
@@ -402,6 +404,39 @@ def _facts(run: Run, clock: _Clock, messages: Sequence[str]) -> dict[str, Any]:
         "raxss": __version__,
         "source": source_digest(),
         "warnings": sorted(set(messages)),
+    }
+
+
+def chosen_by(model: Any) -> dict[str, Any]:
+    """What a model on its own has chosen from the data: windows, backbone, and of a search the candidates as well.
+
+    Facts for readers: the hash of a run does not depend on them.
+    """
+    search = getattr(model, "search_report_", None)
+    if search is None:
+        return {"model": _described(model)}
+    rows = [
+        {
+            "candidate": row.name,
+            "rung": row.n_folds,
+            "score": None if row.loss is None else -row.loss,
+            "difference": row.difference,
+            "outcome": row.outcome,
+            "seconds": row.fit_seconds,
+        }
+        for row in search.rows
+    ]
+    found = {"chosen": search.chosen.name, "best_params": model.best_params_, "candidates": rows}
+    # through JSON: parameters of candidates of one's own may be any objects
+    found = json.loads(json.dumps(json_ready(found), default=str))
+    return {"model": _described(model.best_estimator_), "search": found}
+
+
+def _described(model: Any) -> dict[str, Any]:
+    return {
+        "window_length": int(model.window_length_),
+        "stride": int(model.stride_),
+        "backbone": describe(model.backbone_),
     }
 
 

@@ -195,10 +195,10 @@ def search_and_save(
             from rich.console import Console
 
             from raxss.data.series import SeriesCollection
-            from raxss.estimator.auto import AutoRAxSS
+            from raxss.estimator.auto import AutoRAxSS, refuse_foreign_folder
 
+            refuse_foreign_folder(kept)  # with --resume as well: it is removed in the end
             if not resume:
-                refuse_existing(kept, overwrite=True)  # one that raxss did not make
                 remove(kept)
             auto = AutoRAxSS(folder=kept, verbose=1, **parameters)
             train, validation, description = training_parts(read(), split)

@@ -19,6 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from raxss._core.settings import is_number
+from raxss.data.prepare.rates import OTHER_RATE
 from raxss.data.series import Series
 from raxss.errors import ConfigError
 from raxss.estimator.config import Config
@@ -55,6 +57,7 @@ def with_members(
     These are the share missing and the context, as far as they are on.
 
     A view that needs the sampling rate and has none gets ``rate``, where that is known; it is saved with the rest.
+    One among the options that differs from it by more than a tenth is refused.
 
     >>> config = Config.from_parameters({"backbone": "ridge", "backbone_options": {"view": "beats"}})
     >>> dict(with_members(config, [5000], 1, rate=250.0).backbone.backbone_options)
@@ -94,11 +97,19 @@ def _with_numbers(member: Any, numbers: Mapping[str, bool]) -> Any:
 
 
 def _with_rate(options: Any, rate: float | None) -> Any:
-    """Options of a window classifier, with the sampling rate where its view needs one and has none."""
-    if rate is None or not isinstance(options, Mapping) or options.get("rate") is not None:
+    """Options of a window classifier, with the sampling rate where its view needs one; a wrong one is refused."""
+    if rate is None or not isinstance(options, Mapping):
         return options
     view = VIEWS.get(str(options.get("view")))
-    return {**options, "rate": rate} if view is not None and view.needs_rate else options
+    if view is None or not view.needs_rate:
+        return options
+    given = options.get("rate")
+    if given is not None and is_number(given) and given > 0 and abs(given / rate - 1) > OTHER_RATE:
+        raise ConfigError(
+            f"the view {options['view']!r} has the option rate = {given:g} Hz, but the series have {rate:g} Hz; "
+            "needed is their rate, to a tenth. Leave the option out: fit takes it from the series."
+        )
+    return options if given is not None else {**options, "rate": rate}
 
 
 def _is_window_classifier(backbone: object) -> bool:

@@ -9,6 +9,7 @@ that a search which was killed goes on where it was. Only the series given to `f
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import logging
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,13 +28,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from raxss._core.atomic import MARK, canonical_hash, json_ready, output_lock, write_text
+from raxss._core.outputs import LOCK
 from raxss._core.progress import progress_bar
 from raxss._core.settings import at_least
 from raxss._core.store import DAMAGE, Store
 from raxss._core.version import __version__
 from raxss.data.prepare.preprocessing import PreparationConfig, check_series
 from raxss.data.series import Series, SeriesCollection
-from raxss.errors import DataError, RAxSSWarning, SearchWarning, display_name
+from raxss.errors import ConfigError, DataError, OutputError, RAxSSWarning, SearchWarning, display_name
 from raxss.estimator import inputs
 from raxss.estimator.at_once import MOST_SERIES, is_by_gradients
 from raxss.estimator.candidates import DEFAULT, Candidate, Facts, candidates_for
@@ -49,12 +51,14 @@ from raxss.estimator.search import (
     Halving,
     HeldOutLosses,
     Trial,
+    in_one_line,
     in_words,
     inner_folds,
     seconds_of,
 )
 from raxss.estimator.search_report import SearchReport
 from raxss.explain.export.report.page import Report
+from raxss.explain.series_evidence import SeriesEvidence
 from raxss.method.backbones.beats import FEWEST_SECONDS_OF_BEATS, holds_beats
 from raxss.method.backbones.mixture import resolved
 from raxss.method.backbones.protocol import BackboneConfig
@@ -64,6 +68,9 @@ from raxss.method.windows import plan_windows
 from raxss.uncertainty.calibration import CalibrationConfig, Decision, Level, Method
 from raxss.uncertainty.decision import ARGMAX
 from raxss.uncertainty.summary import ScoredSeries
+
+if TYPE_CHECKING:
+    from raxss.explain.faithfulness.running import SeriesFaithfulness
 
 logger = logging.getLogger("raxss")
 
@@ -83,7 +90,8 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
     A short list of candidates (`raxss.estimator.candidates.CANDIDATES`) is compared by the log loss of series that
     they were not fitted on, in an inner cross-validation that keeps groups together. After each fold the better
     half goes on. The default always does, and another candidate is chosen only if its log loss on the same series
-    is smaller. The choice is fitted on all series.
+    is smaller by at least half of the standard error of that difference over groups: a switch on noise would give
+    up the robustness of the default for nothing. The choice is fitted on all series.
 
     Parameters
     ----------
@@ -91,7 +99,7 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
         Time for search and final fit: seconds, or a text such as ``"90s"``, ``"10min"`` or ``"2h"``. A fit is begun
         only if there is time for it, and for the final fit after it. If there is no time for the default, the
         choice is among what is quicker, with a `SearchWarning`; the fit of the quickest candidate is always done.
-        With a budget, which candidates are compared depends on the machine.
+        With a budget, which candidates are compared depends on the machine. None: only with ``n_trials``.
     n_trials
         Number of candidates that enter the first fold, in the order of the list, in place of a budget: the result
         then depends on data and seed alone. 1: the default.
@@ -102,7 +110,7 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
         `raxss.estimator.candidates.Candidate` objects in place of the list; the others are judged beside the first.
     folder
         Where finished fits are kept: `fit` with the same series and seed goes on from there, also after a kill.
-        None: nothing is kept. The time of kept fits counts as used.
+        None: nothing is kept. The time of kept fits counts as used. A folder with other files is refused.
     missing, share_missing, class_weight, calibration, calibration_level, conformal_alpha, decision_threshold
         Of every candidate, see `RAxSSClassifier`. Class weights also weigh the log loss. Decision thresholds are
         tuned for the choice alone.
@@ -124,7 +132,8 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
         As of `sklearn.model_selection.GridSearchCV`; scores are negative log losses, NaN where a candidate was not
         fitted. ``mean_test_score`` is the mean over the series of all its folds. Further columns: ``candidate``,
         ``reason``, ``rung`` (on how many folds it was scored), ``difference`` of the log loss from the reference on
-        the same series with its standard error over groups, ``std_difference``, and ``outcome``.
+        the same series with its standard error over groups, ``std_difference``, on how many folds both have,
+        ``n_paired``, and ``outcome``. Log losses of candidates with another ``rung`` are not comparable.
     search_report_
         `raxss.estimator.search_report.SearchReport`: ``table()`` for the terminal, ``html()``, ``to_json()``.
     n_splits_, refit_time_, search_seconds_, seed_, classes_, n_features_in_
@@ -154,7 +163,7 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
 
     def __init__(
         self,
-        budget: str | float = "10min",
+        budget: str | float | None = "10min",
         *,
         n_trials: int | None = None,
         n_folds: int = 3,
@@ -219,6 +228,7 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
         with ExitStack() as held:
             store, data = None, ""
             if self.folder is not None:
+                refuse_foreign_folder(self.folder)  # before the lock, which may lie inside
                 held.enter_context(output_lock(self.folder))
                 store = Store(Path(self.folder), format=FORMAT, indent=None, entries={"content": dict})
                 data = data_hash(series, labels, groups)
@@ -227,16 +237,16 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
             folds = inner_folds(targets, groups, seed=self.seed_, **sizes) if len(trials) > 1 else []
             given = class_weights(self.class_weight, self.classes_, targets) if self.class_weight else None
             keys = np.arange(len(targets)) if groups is None else np.unique(groups, return_inverse=True)[1]
-            scores = HeldOutLosses(
-                folds, targets, np.ones(len(targets)) if given is None else given[targets], keys
-            )
+            weights = np.ones(len(targets)) if given is None else given[targets]
+            scores = HeldOutLosses(folds, targets, weights, keys, are_series=groups is None)
             evaluate = _Evaluation(self, store, data, budget, series, labels, groups, folds)
             search = Halving(trials, scores, evaluate, budget, self._refit_factors(folds))
             with _progress(search, quiet=not self.verbose) as search.on_unit:
                 search.run()
-            chosen, notes = self._choice(search)
             began = time.perf_counter()
-            self.best_estimator_ = self._refitted(chosen, X, labels, groups, evaluate)
+            chosen, notes = self._fit_choice(
+                search, lambda trial: self._refitted(trial, X, labels, groups, evaluate)
+            )
         self.refit_time_ = time.perf_counter() - began
         self.search_seconds_ = budget.elapsed
         self.search_report_ = SearchReport.of(
@@ -262,14 +272,19 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
         return self
 
     def _checked_budget(self) -> Budget:
-        seconds = seconds_of(self.budget)
+        if self.budget is None and self.n_trials is None:
+            raise ConfigError(
+                "budget is None and n_trials is None; needed is one of them, which ends the search. Set budget to "
+                "a time, such as '10min', or n_trials to a number of candidates."
+            )
+        seconds = None if self.budget is None else seconds_of(self.budget)
         at_least("n_folds", self.n_folds, 2)
         if self.n_trials is not None:
             at_least("n_trials", self.n_trials, 1, otherwise=" or None")
         return Budget(None if self.n_trials is not None else seconds)
 
     def _in_words(self, n_trials: int) -> str:
-        if self.n_trials is not None:
+        if self.n_trials is not None or self.budget is None:
             return f"n_trials = {n_trials}"
         return f"budget {in_words(seconds_of(self.budget))}"
 
@@ -303,23 +318,47 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
         n_train, n_test = (float(np.mean([len(fold[part]) for fold in folds])) for part in (0, 1))
         return tuned * n_series / n_train, tuned * min(n_series, MOST_SERIES) / n_test
 
+    def _fit_choice(
+        self, search: Halving, refit: Callable[[Trial], RAxSSClassifier]
+    ) -> tuple[Trial, list[str]]:
+        """Fit the choice on all series; one that fails now and failed before gives way to the best that did not."""
+        chosen, notes = self._choice(search)
+        try:
+            self.best_estimator_ = refit(chosen)
+        except Exception as error:
+            others = [trial for trial in search.preferred() if trial is not chosen and not trial.failure]
+            if not chosen.failure or not others:
+                raise
+            notes = [
+                f"{_called(chosen)} could not be fitted, neither without a fold ({chosen.failure}) nor on all "
+                f"series ({in_one_line(error)}); {others[0].name!r}, the best of the others, was fitted in its "
+                "place."
+            ]
+            chosen = others[0]
+            self.best_estimator_ = refit(chosen)
+        return chosen, notes
+
     def _choice(self, search: Halving) -> tuple[Trial, list[str]]:
         """The preferred trial that there is time to fit, and what is to be said of it."""
         first = search.trials[0]
         if not search.scores.folds:
             if len(search.trials) == 1:
                 return first, []
+            what = "series" if search.scores.are_series else "groups"
+            one = "has one series alone" if search.scores.are_series else "is in one group of series alone"
             return first, [
-                "nothing could be compared: a class is in one group of series alone, and needed are two groups of "
-                f"each class. {first.name!r} was fitted without a search. Give more groups, or use RAxSSClassifier."
+                f"nothing could be compared: a class {one}, and needed are two {what} of each class. "
+                f"{first.name!r} was fitted without a search. Give more {what}, or use RAxSSClassifier."
             ]
+        if first.failure:
+            return _after_failure(search)
         order = search.preferred()
         chosen = next((trial for trial in order if search.has_time_for(trial)), None)
         if chosen is None:
             chosen = min(order, key=search.refit_seconds) if order else search.cheapest
         if first.units and (chosen is order[0] or search.has_time_for(first)):
             return chosen, []
-        what = "the default" if first.name == DEFAULT else f"the first candidate, {first.name!r},"
+        what = _called(first)
         text = f"there was no time to fit {what} within the budget of {in_words(search.budget.seconds or 0)}"
         text += f" (about {in_words(search.refit_seconds(first))} are needed)" if first.units else ""
         among = len([trial for trial in order if search.has_time_for(trial)])
@@ -366,6 +405,20 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
         """Evidence of the prediction of one series, or a list for several; see `RAxSSClassifier.explain`."""
         return self._fitted.explain(X)
 
+    def explain_each(
+        self, X: Any, *, on_progress: Callable[[float], None] | None = None
+    ) -> Iterator[SeriesEvidence]:
+        """`explain` many series one after the other; see `RAxSSClassifier.explain_each`."""
+        return self._fitted.explain_each(X, on_progress=on_progress)
+
+    def window_probabilities(self, X: Any) -> Iterator[NDArray[np.float64]]:
+        """The posteriors of the windows of each series; see `RAxSSClassifier.window_probabilities`."""
+        return self._fitted.window_probabilities(self._known(X))
+
+    def faithfulness(self, X: Any, *, seed: int = 0) -> SeriesFaithfulness:
+        """Faithfulness tests of the evidence of one series; see `RAxSSClassifier.faithfulness`."""
+        return self._fitted.faithfulness(X, seed=seed)
+
     def report(self, X: Any, *, name: str | None = None, positive: Any = None) -> Report:
         """Evidence as one HTML page; see `RAxSSClassifier.report`."""
         return self._fitted.report(X, name=name, positive=positive)
@@ -373,7 +426,8 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
     def save_pretrained(self, folder: Path | str, *, overwrite: bool = False) -> Path:
         """Write the model folder of ``best_estimator_``, with the search in its card, search.html and search.json.
 
-        `RAxSSClassifier.from_pretrained` reads it: the choice is in the settings of the model.
+        `RAxSSClassifier.from_pretrained` reads it: the choice is in the settings of the model. Saved again, it has
+        no search in its card and none of the two files, which are not read.
         """
         return save_model(self._fitted, Path(folder), overwrite=overwrite, search=self.search_report_)
 
@@ -491,6 +545,61 @@ class _Evaluation:
             fitted = time.perf_counter()
             found = model.predict_proba([self.series[place] for place in test])
         return FoldFit(found, fitted - began, time.perf_counter() - fitted, trained=deadline.trained)
+
+
+def _called(first: Trial) -> str:
+    return "the default" if first.name == DEFAULT else f"the first candidate, {first.name!r},"
+
+
+def _after_failure(search: Halving) -> tuple[Trial, list[str]]:
+    """The choice where the first candidate failed without a fold, and what is to be said of it.
+
+    On all series, which are more, it may well be fitted; the others were not compared with it.
+    """
+    first = search.trials[0]
+    others = [trial for trial in search.preferred() if trial is not first and not trial.failure]
+    order = [first, *others]
+    chosen = next((trial for trial in order if search.has_time_for(trial)), None)
+    chosen = chosen or min(order, key=search.refit_seconds)
+    what = f"{_called(first)} could not be fitted without a fold ({first.failure})"
+    what += ", so that no other was compared with it" if others else ", and no other candidate could either"
+    end = (
+        "was fitted on all series" if chosen is first else "was fitted, since there was no time for the first"
+    )
+    return chosen, [
+        f"{'' if others else 'nothing could be compared: '}{what}; {chosen.name!r} {end}. Change what fails, or "
+        "give more groups of each class."
+    ]
+
+
+def refuse_foreign_folder(folder: Path | str) -> None:
+    """Raise unless a folder is absent, empty or that of a search: in another one nothing is written or removed.
+
+    A marked folder that holds something else, such as a model, is refused as well.
+
+    >>> import tempfile
+    >>> place = Path(tempfile.mkdtemp())
+    >>> refuse_foreign_folder(place)
+    >>> _ = (place / "notes.txt").write_text("mine")
+    >>> refuse_foreign_folder(place)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    raxss.errors.OutputError: [Errno 17] ..., holds other files than those of a search, and was left as it is; ...
+    """
+    place = Path(folder)
+    if not place.exists():
+        return
+    if place.is_dir():
+        names = {item.name for item in place.iterdir()} - {LOCK}
+        # hidden files: a search that was killed before its first part left them beside the mark
+        is_own = MARK in names and (f"{DATA}.json" in names or all(name.startswith(".") for name in names))
+        if is_own or not names:
+            return
+    what = "holds other files than those of a search" if place.is_dir() else "is a file, not a folder"
+    raise OutputError(
+        errno.EEXIST,
+        f"{display_name(place)}, where the fits of a search would be kept, {what}, and was left as it is; needed "
+        "is a folder that is empty, absent or that of an earlier search. Choose another place, or move it away.",
+    )
 
 
 def data_hash(series: Sequence[Series], labels: NDArray[Any], groups: NDArray[Any] | None) -> str:

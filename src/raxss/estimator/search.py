@@ -4,8 +4,9 @@
     rung r: the trials that are left are fitted without fold r and scored on it; the better half goes on
 
 The first candidate, usually the default, goes on to the last rung, so that the choice is made beside it: another is
-preferred only if its log loss on the same series is smaller. Within a budget a fit is begun only if there is time
-for it, and for fitting what would be chosen then on all series. auto.py fits and keeps; search_report.py shows.
+preferred only if its log loss on the same series is smaller by at least half a standard error. Within a budget a
+fit is begun only if there is time for it, and for fitting what would be chosen then on all series. auto.py fits and
+keeps; search_report.py shows.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from raxss._core.settings import is_number
-from raxss.errors import ConfigError, RAxSSError
+from raxss.errors import ConfigError, RAxSSError, without_folders
 from raxss.estimator.candidates import Candidate
 from raxss.uncertainty.reliability import CLAMP
 
@@ -38,6 +39,9 @@ UNITS = {
 GUESSED = 1.1  # by which a fit may take longer than costs of other candidates suggest
 MEASURED = 1.1  # by which it may take longer than on the folds before
 REFIT = 1.25  # by which a fit on all series may take longer than in proportion to their number
+#: Standard errors by which the log loss of a choice must be below that of the reference. Of many candidates one is
+#: often ahead by noise alone, and a switch on noise gives up what the default is robust against for nothing.
+CLEARLY = 0.5
 STEPS_TO_MEASURE = 10  # of training by gradients, before its time is projected
 SHARE_OF_DEFAULT = (
     2.0  # a network may take as long as this many fits of the default, or its share of what is left
@@ -200,6 +204,7 @@ class Trial:
     params: dict[str, Any]
     units: dict[int, FoldFit] = field(default_factory=dict)  # by fold
     outcome: str = ""  # why it was not chosen, or that it was
+    failure: str = ""  # the error of a fit without a fold
 
     @property
     def name(self) -> str:
@@ -220,6 +225,7 @@ class HeldOutLosses:
     targets: Integers  # (n,)
     weights: Floats  # (n,) class weights of the series
     keys: Integers  # (n,) groups as numbers
+    are_series: bool = False  # whether each series is a group of its own, because no groups were given
 
     def losses(self, trial: Trial, folds: Sequence[int]) -> tuple[Floats, Integers]:
         """Log losses of the series of these folds, and the places of the series."""
@@ -290,7 +296,7 @@ class Halving:
         """Evaluate the trials, until one is left, the folds are at an end, or the time is."""
         alive = list(self.trials)
         for fold in range(len(self.scores.folds)):
-            if not self._rung(alive, fold):
+            if not (self._rung(alive, fold) if fold else self._first_rung(alive)):
                 break
             alive = self._kept([trial for trial in alive if fold in trial.units], fold)
             if len(alive) < 2:
@@ -299,17 +305,20 @@ class Halving:
     def preferred(self) -> list[Trial]:
         """The trials that were evaluated, the one to choose first.
 
-        Those with a smaller log loss than the reference on the same series come before it, if no other that is not
-        the reference was compared on more folds.
+        Those whose log loss on the same series is below that of the reference by `CLEARLY` standard errors come
+        before it, if no other that is not the reference was compared on more folds.
         """
         reference = self.reference
         others = [trial for trial in self.trials if trial.units and trial is not reference]
         paired = {id(trial): self.scores.paired(trial, reference) for trial in others}
-        most = max((paired[id(trial)][2] for trial in others), default=0)
-        better = [trial for trial in others if paired[id(trial)][2] == most and paired[id(trial)][0] < 0]
+        most = max((paired[id(trial)][2] for trial in others if not trial.failure), default=0)
+        better = [
+            trial for trial in others if paired[id(trial)][2] == most and is_better(*paired[id(trial)][:2])
+        ]
         better.sort(key=lambda trial: (paired[id(trial)][0], trial.candidate.cost_hint))
         front = [*better, *([reference] if reference.units else [])]
-        return [*front, *self.ranked([trial for trial in others if trial not in front])]
+        found = [*front, *self.ranked([trial for trial in others if trial not in front])]
+        return sorted(found, key=lambda trial: bool(trial.failure))  # a fit on all series may fail as well
 
     def ranked(self, trials: Sequence[Trial]) -> list[Trial]:
         """Those that were compared on more folds first, then by log loss; ties by cost, then as they came."""
@@ -339,28 +348,47 @@ class Halving:
         """Whether there is time for a fit on all series."""
         return self.refit_seconds(trial) <= self.budget.left
 
-    def _rung(self, alive: list[Trial], fold: int) -> bool:
-        """Evaluate trials on a fold, as far as there is time; False: the search is at its end."""
-        others = self.ranked([trial for trial in alive if trial is not self.reference])
-        order, needed = [others[0], self.reference, *others[1:]] if others else [self.reference], 2
-        if fold == 0:
-            order, needed = list(alive), 0
-            if self.budget.seconds is not None:  # whose time says what the others will take
-                order.sort(key=lambda trial: trial is not self.cheapest)
+    def _first_rung(self, alive: list[Trial]) -> bool:
+        """Evaluate trials on the first fold, as far as there is time.
+
+        Where there is none for the reference, or it fails, the cheapest that was evaluated takes its place.
+        """
+        order = list(alive)
+        if self.budget.seconds is not None:  # whose time says what the others will take
+            order.sort(key=lambda trial: trial is not self.cheapest)
         for place, trial in enumerate(order):
-            done = self._evaluated(trial, fold, n_waiting=len(order) - place)
-            if (
-                done and fold == 0 and self.reference.outcome == _no_time(fold)
-            ):  # by a guess that is better now
-                self._evaluated(self.reference, fold, n_waiting=len(order) - place)
-            if not done and place < needed:
-                for waiting in order[place:]:
-                    waiting.outcome = waiting.outcome or _no_time(fold)
-                return False
-        if fold == 0 and not self.reference.units:
-            evaluated = [trial for trial in alive if trial.units]
-            self.reference = min(evaluated or alive, key=lambda trial: trial.candidate.cost_hint)
+            n_waiting = len(order) - place
+            done = self._evaluated(trial, 0, n_waiting=n_waiting)
+            if done and self.reference.outcome == _no_time(0):  # by a guess that is better now
+                self._evaluated(self.reference, 0, n_waiting=n_waiting)
+        evaluated = [trial for trial in alive if trial.units]
+        if evaluated and not self.reference.units:
+            self.reference = min(evaluated, key=lambda trial: trial.candidate.cost_hint)
         return True
+
+    def _rung(self, alive: list[Trial], fold: int) -> bool:
+        """Evaluate the reference and then the others on a further fold; False: the search is at its end.
+
+        The reference is first, so that no other has a fold which it is not compared on.
+        """
+        others = self.ranked([trial for trial in alive if trial is not self.reference])
+        if not self._has_time_beside_reference(others[0]):
+            return _ended([self.reference, *others], _no_time(fold))
+        if not self._evaluated(self.reference, fold, n_waiting=len(alive)):
+            failed = f"not compared on fold {fold + 1}, where {self.reference.name} failed"
+            return _ended(others, failed if self.reference.failure else _no_time(fold))
+        for place, trial in enumerate(others):
+            done = self._evaluated(trial, fold, n_waiting=len(others) - place)
+            is_best = all(better.failure for better in others[:place])
+            if not done and not trial.failure and is_best:  # the choice is made on the folds that it has
+                return _ended(others, _no_time(fold))
+        return True
+
+    def _has_time_beside_reference(self, trial: Trial) -> bool:
+        """Whether trial and reference can both be fitted without a further fold, and the choice on all series."""
+        pair = (self.reference, trial)
+        reserve = max(self.refit_seconds(item) for item in (*pair, self.preferred()[0]))
+        return sum(map(self._measured_or_guessed, pair)) + reserve <= self.budget.left
 
     def _evaluated(self, trial: Trial, fold: int, *, n_waiting: int) -> bool:
         """Evaluate a trial on a fold, if there is time and it does not fail."""
@@ -373,10 +401,9 @@ class Halving:
         except OutOfTimeError:
             trial.outcome = f"{_no_time(fold)}: training was projected to take too long"
             return False
-        except (RAxSSError, RuntimeError, MemoryError) as error:
-            if trial is self.trials[0]:
-                raise
-            trial.outcome = f"failed: {' '.join(str(error).split())[:200] or type(error).__name__}"
+        except Exception as error:  # of any library: one candidate must not end the search
+            trial.failure = in_one_line(error)
+            trial.outcome = f"failed: {trial.failure}"
             return False
         trial.outcome = ""
         self.on_unit(trial, fold)
@@ -423,6 +450,34 @@ class Halving:
             if trial is not self.reference:
                 trial.outcome = f"among the worse half after fold {fold + 1}"
         return [trial for trial in alive if trial in kept or trial is self.reference]
+
+
+def _ended(waiting: Sequence[Trial], why: str) -> bool:
+    """False: the search is at its end. Trials that were not begun on this fold get the reason as their outcome."""
+    for trial in waiting:
+        trial.outcome = trial.outcome or why
+    return False
+
+
+def is_better(difference: float, error: float) -> bool:
+    """Whether a paired difference of log losses is below 0 by `CLEARLY` standard errors.
+
+    >>> is_better(-0.02, 0.03), is_better(-0.01, 0.03), is_better(-0.01, math.nan)
+    (True, False, False)
+    """
+    return difference < 0 and -difference >= CLEARLY * error
+
+
+def in_one_line(error: Exception) -> str:
+    """The message of an error, with its type unless raxss wrote it, without folders: tables are shown to others.
+
+    >>> in_one_line(ConfigError("it is\\nwrong")), in_one_line(KeyError("a")), in_one_line(MemoryError())
+    ('it is wrong', "KeyError: 'a'", 'MemoryError')
+    """
+    text = " ".join(without_folders(str(error)).split())[:200]
+    if isinstance(error, RAxSSError) and text:
+        return text
+    return f"{type(error).__name__}: {text}".removesuffix(": ")
 
 
 def _no_time(fold: int) -> str:

@@ -16,7 +16,7 @@ import jinja2
 import numpy as np
 
 from raxss._core.atomic import json_ready
-from raxss.estimator.search import Trial, in_words
+from raxss.estimator.search import Trial, in_words, is_better
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,8 +26,14 @@ if TYPE_CHECKING:
 PAGE, TABLE = "search.html", "search.json"
 FORMAT = "raxss-search-1"
 NONE = "–"
-CHOSEN = "chosen"
-HEADER = ("", "candidate", "folds", "log loss", "difference", "seconds", "outcome")
+CHOSEN = "chosen"  # begins the outcome of the choice
+NOT_TRIED = "not tried: nothing could be compared"
+HEADER = ("", "candidate", "folds", "log loss", "difference", "paired folds", "seconds", "outcome")
+NUMBERS = (2, 3, 4, 5, 6)  # columns of numbers
+NOT_COMPARABLE = (
+    "Log losses of rows with different folds are of different series, and not comparable; differences are those on "
+    "the paired folds."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +61,7 @@ class Row:
     @property
     def is_chosen(self) -> bool:
         """Whether it is the choice."""
-        return self.outcome == CHOSEN
+        return self.outcome.startswith(CHOSEN)
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -68,6 +74,7 @@ class Row:
             f"{self.n_folds}",
             NONE if self.loss is None else f"{self.loss:.4f}",
             gap.replace("-", "−"),
+            NONE if self.difference is None else f"{self.n_paired}",
             NONE if self.fit_seconds is None else f"{self.fit_seconds:.1f}",
             self.outcome,
         )
@@ -95,29 +102,51 @@ class SearchReport:
         return next(row for row in self.rows if row.is_chosen)
 
     @property
+    def has_different_folds(self) -> bool:
+        """Whether candidates were scored on different folds, so that their log losses are of different series."""
+        return len({row.n_folds for row in self.rows if row.n_folds}) > 1
+
+    @property
+    def not_comparable(self) -> str:
+        """What is to be said of log losses, if candidates were scored on different folds."""
+        return NOT_COMPARABLE if self.has_different_folds else ""
+
+    @property
     def summary(self) -> str:
         """One paragraph: what was compared, and why the choice was made."""
         found, name = self.chosen, self.chosen.name
         if self.n_folds == 0 or found.loss is None:
             return f"{name!r} was fitted without a comparison ({self.budget})."
-        groups = "" if self.n_groups is None else f" of {self.n_groups} groups"
         n_tried = sum(row.n_folds > 0 for row in self.rows)
-        text = (
-            f"{n_tried} candidates were compared on {self.n_series} training series{groups}, by successive halving "
-            f"over {self.n_folds} inner folds{', whole groups at a time' if groups else ''} "
-            f"({self.budget}; {in_words(self.search_seconds)} used). "
-        )
+        if n_tried == 1:
+            return f"{self._compared} {name!r} was chosen: no other candidate could be compared with it."
         if name == self.reference:
-            return f"{text}{name!r} was chosen: none compared with it to the end had a smaller log loss."
+            return (
+                f"{self._compared} {name!r} was chosen: none compared with it to the end had a log loss smaller by "
+                "half a standard error or more."
+            )
         gap = NONE if found.difference is None else f"{-found.difference:.4f}"
         error = "" if found.error is None else f" (standard error {found.error:.4f})"
         side = "smaller" if found.difference is None or found.difference < 0 else "not smaller"
         gap = gap.removeprefix("-")
         n_paired = "1 fold" if found.n_paired == 1 else f"{found.n_paired} folds"
         return (
-            f"{text}{name!r} was chosen: its log loss on the series of {n_paired} was {side}, by "
+            f"{self._compared} {name!r} was chosen: its log loss on the series of {n_paired} was {side}, by "
             f"{gap}{error}, than that of {self.reference!r}. The figure of a choice among many is "
             "slightly optimistic."
+        )
+
+    @property
+    def _compared(self) -> str:
+        """One sentence: how many candidates were compared, on what, and in which time."""
+        groups = "" if self.n_groups is None else f" of {self.n_groups} groups"
+        n_tried = sum(row.n_folds > 0 for row in self.rows)
+        tried = "1 candidate was scored" if n_tried == 1 else f"{n_tried} candidates were compared"
+        n_used = max(row.n_folds for row in self.rows)
+        folds = f"{self.n_folds}" if n_used == self.n_folds else f"{n_used} of {self.n_folds}"
+        return (
+            f"{tried} on {self.n_series} training series{groups}, by successive halving over {folds} inner folds"
+            f"{', whole groups at a time' if groups else ''} ({self.budget}; {in_words(self.search_seconds)} used)."
         )
 
     @classmethod
@@ -170,16 +199,20 @@ class SearchReport:
         """The page: one file without scripts, which opens offline."""
         environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
         template = (resources.files("raxss.estimator") / "search.html.j2").read_text("utf-8")
-        return environment.from_string(template).render(report=self, header=HEADER, dash=NONE) + "\n"
+        return (
+            environment.from_string(template).render(report=self, header=HEADER, numbers=NUMBERS, dash=NONE)
+            + "\n"
+        )
 
     def table(self) -> Table:
         """The table for the terminal."""
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(title=f"{len(self.rows)} candidates, the choice first")
+        title = f"{len(self.rows)} candidates, the choice first"
+        table = Table(title=title, caption=self.not_comparable or None)
         for place, name in enumerate(HEADER):
-            table.add_column(Text(name), justify="right" if 2 <= place <= 5 else "left")
+            table.add_column(Text(name), justify="right" if place in NUMBERS else "left")
         for row in self.rows:
             table.add_row(*map(Text, row.cells))  # Text: an outcome may quote brackets
         return table
@@ -207,6 +240,7 @@ class SearchReport:
             "rank_test_score": np.array([row.rank for row in rows], dtype=np.int32),
             "difference": _numbers([row.difference for row in rows]),
             "std_difference": _numbers([row.error for row in rows]),
+            "n_paired": np.array([row.n_paired if row.difference is not None else 0 for row in rows]),
             "rung": np.array([row.n_folds for row in rows]),
             "outcome": np.array([row.outcome for row in rows], dtype=object),
         }
@@ -217,11 +251,10 @@ def _row(search: Halving, trial: Trial, rank: int, chosen: Trial) -> Row:
     scores, units = search.scores, trial.units
     gap, error, n_both = scores.paired(trial, search.reference)
     known = n_both > 0 and trial is not search.reference
-    outcome = CHOSEN if trial is chosen else trial.outcome
-    if not outcome:
-        outcome = "compared to the end"
-        if known:
-            outcome += f", {'better' if gap < 0 else 'not better'} than {search.reference.name}"
+    compared = f", {_compared(gap, error)} than {search.reference.name}" if known else ""
+    outcome = trial.outcome or (f"compared to the end{compared}" if units else NOT_TRIED)
+    if trial is chosen:
+        outcome = f"{CHOSEN}; {outcome}" if trial.failure else CHOSEN
     return Row(
         rank=rank,
         name=trial.name,
@@ -236,6 +269,13 @@ def _row(search: Halving, trial: Trial, rank: int, chosen: Trial) -> Row:
         score_seconds=float(np.mean([unit.score_seconds for unit in units.values()])) if units else None,
         outcome=outcome,
     )
+
+
+def _compared(gap: float, error: float) -> str:
+    """A difference of log losses in words."""
+    if is_better(gap, error):
+        return "better"
+    return "less than half a standard error better" if gap < 0 else "not better"
 
 
 def _negative(loss: float | None) -> float | None:

@@ -31,7 +31,7 @@ PERCENT = frozenset({"accuracy", "balanced_accuracy", "window_accuracy"})
 #: Headers of left-aligned columns.
 TEXTS = frozenset(
     ("dataset", "system", "chosen", "error", "weights", "from", "kind", "level", "what", "pooling", "folder",
-     "device", "versions", "figure", "verdict", "why")
+     "device", "versions", "figure", "verdict", "why", "candidate")
 )  # fmt: skip
 NONE = "–"
 

@@ -144,6 +144,7 @@ def _dataset(name: str, tables: Mapping[str, Frame], plots: Sequence[str]) -> di
         "shares": _shares(tests),
         "baseline": _baseline(tests),
         "table": _main_table(summary),
+        "candidates": _candidate_table(done),
         "variants": [
             (item["system"], item["about"]) for item in summary[summary["base"] != ""].to_dict("records")
         ],
@@ -178,6 +179,20 @@ def _main_table(summary: Frame) -> Markdown:
     if summary["seconds_of_choice"].notna().any():
         columns["seconds of choice"] = [_seconds(value) for value in summary["seconds_of_choice"]]
     return table(list(columns), list(zip(*columns.values(), strict=True)))
+
+
+def _candidate_table(done: Frame) -> Markdown | None:
+    """The candidates that searches chose, with the seeds; None where no choice of a search is known."""
+    if "candidate" not in done:
+        return None
+    chosen = done[done["candidate"] != ""]
+    rows = []
+    for (system, candidate), own in chosen.groupby(["system", "candidate"], sort=False):
+        seeds = own["seed"].astype(int).astype(str)
+        if chosen.duplicated(["system", "seed"]).any():
+            seeds += " (" + own["fold"] + ")"
+        rows.append([system, candidate, ", ".join(seeds)])
+    return table(["system", "candidate", "seeds"], rows) if rows else None
 
 
 def _difference_table(compared: Frame) -> Markdown:

@@ -51,6 +51,7 @@ FACTS = ("seconds", "seconds_of_choice", "n_threads", "device")
 COUNTS = ("n_predictions", "n_series", "n_groups", "each_once")
 POOLED = "pooled"  # part of rows about all predictions of a system
 RANKED = "auc"
+CANDIDATE = "candidate"  # column of ``results``, where a search chose one
 DRAWS_AGAINST_CHANCE = 5  # times as many, for a corrected p of 1 %
 
 Frame = pd.DataFrame
@@ -68,8 +69,8 @@ def write_report(
     """Write the tables, plots and page of a study; returns the files, the page last.
 
     ``facts`` were recorded with a result (``seconds``, ``device``, ``n_threads``, ``warnings``,
-    ``seconds_of_choice``), by ``(dataset, system, seed)``; ``errors`` are of the runs that failed (``dataset``,
-    ``system``, ``seed``, ``fold``, ``type``, ``message``); settings are those of `tables_of`.
+    ``seconds_of_choice``, ``search``), by ``(dataset, system, seed)``; ``errors`` are of the runs that failed
+    (``dataset``, ``system``, ``seed``, ``fold``, ``type``, ``message``); settings are those of `tables_of`.
 
     >>> import tempfile
     >>> result = RunResult(dataset="toy", system="sss", seed=1, config_hash="ab12", classes=("a", "b"),
@@ -115,7 +116,8 @@ def tables_of(
             usable.append(item)
         except DataError as error:  # a table with a hole is better than none
             found.append(failed_row({**fit_of(item), "type": type(error).__name__, "message": str(error)}))
-    runs = pd.DataFrame([*found, *map(failed_row, errors)], columns=_fit_columns())
+    columns = [name for name in _fit_columns() if name != CANDIDATE or any(row.get(name) for row in found)]
+    runs = pd.DataFrame([*found, *map(failed_row, errors)], columns=columns)
     runs = _in_order(runs, runs)
     rows = rows_of(runs, usable, variants, n_resamples)
     means, compared = (over_seeds(rows, differences=entry) for entry in (False, True))
@@ -176,7 +178,7 @@ def _bases(variants: Mapping[str, System]) -> list[str]:
 
 def _fit_columns() -> list[str]:
     tested = ("n_test", "n_groups", "test_classes", "positive", "f1_classes")
-    setup = ("shuffled", "data", "split", "leaky", "balance", "choice", "n_parameters")
+    setup = ("shuffled", "data", "split", "leaky", "balance", "choice", CANDIDATE, "n_parameters")
     return [*RUN, *SHOWN, "fold", *FIGURES[3:], *tested, *setup, *FACTS, "n_warnings", "config_hash", "error"]
 
 
@@ -201,6 +203,7 @@ def _fit(result: RunResult, facts: Mapping[str, Any]) -> dict[str, Any]:
         "leaky": int(bool(result.split.get("leaky"))),
         "balance": result.split.get("balance"),
         "choice": ", ".join(f"{name} {value}" for name, value in result.settings.get("choice", {}).items()),
+        CANDIDATE: (facts.get("search") or {}).get("chosen"),
         "n_parameters": result.n_parameters,
         **{name: facts.get(name) for name in FACTS},
         "n_warnings": len(facts.get("warnings", ())),

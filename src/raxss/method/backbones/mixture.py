@@ -80,11 +80,13 @@ class Mixture(nn.Module):
     members
         A table for each member: ``backbone``, a name, and its options. ``"auto"``: ridge regression on PPV
         features and extra trees on statistics, both of windows as they are and of windows at unit deviation; `fit`
-        adds ridge regression on two more views where series are short and few, and a network from 400 series on
+        adds ridge regression on two more views where series are short and few, extra trees and logistic
+        regression on the view ``"beats"`` where series show heart beats, and a network from 400 series on
         (`members_for`). At most one member is trained by gradients.
     disturbed
         Tables of window classifiers for windows with noise or artefacts (`DisturbedMembers`); none by default.
-        Where members are ``"auto"``, `fit` adds ridge regression on PPV features and extra trees on statistics.
+        Where members are ``"auto"``, `fit` adds ridge regression on PPV features and extra trees on statistics,
+        and where series show heart beats extra trees on the view ``"beats"``.
 
     Examples
     --------
@@ -303,6 +305,8 @@ def resolved(
 
     >>> resolved({}, [9000] * 50, 1)["disturbed"]
     [{'backbone': 'ridge', 'view': 'ppv'}, {'backbone': 'extra-trees', 'view': 'statistics'}]
+    >>> resolved({}, [9000] * 50, 1, has_beats=True)["disturbed"][2:]
+    [{'backbone': 'extra-trees', 'view': 'beats'}]
     """
     if options.get("members", "auto") != "auto":
         return dict(options)
