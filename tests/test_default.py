@@ -146,7 +146,7 @@ def test_some_series_are_usable_and_in_a_fold():
 
 def test_every_series_has_a_window_among_those_drawn():
     class Pool:
-        series = torch.arange(500).repeat_interleave(20)
+        series, targets = torch.arange(500).repeat_interleave(20), torch.arange(500) % 2
         strip, window_length = np.zeros((1, 1)), 2**16
 
         def __len__(self):
