@@ -10,7 +10,7 @@ from raxss.estimator.at_once import FoldPredictor, drawn_windows, series_folds, 
 from raxss.estimator.config import Config
 from raxss.estimator.fit import augmentation_for
 from raxss.method.augmentation import LIGHT, STRONG, AugmentationConfig
-from raxss.method.backbones.mixture import members_for
+from raxss.method.backbones.mixture import Mixture, members_for
 from raxss.method.windows import WindowConfig, plan_windows
 from toys import planted
 
@@ -167,6 +167,22 @@ def test_a_network_in_a_mixture_is_weighed_by_the_validation_set(tmp_path):
     assert model.training_data_["n_validation"] == 6
     again = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "model"))
     np.testing.assert_array_equal(again.predict_proba(series), model.predict_proba(series))
+
+
+def test_class_weights_reach_the_weights_of_a_mixture_with_a_network(monkeypatch):
+    given, weigh = [], Mixture.weigh_by_validation
+    monkeypatch.setattr(
+        Mixture, "weigh_by_validation", lambda *items: given.append(items[1:]) or weigh(*items)
+    )
+    series, targets = planted("frequency", 48, seed=2)
+    for setting in (None, {0: 1, 1: 3}):
+        options = {"members": SMALL}
+        RAxSSClassifier(backbone_options=options, max_epochs=1, random_state=0, class_weight=setting).fit(
+            series, targets
+        )
+    (*_, none), (_, classes, _, weights) = given
+    assert none is None
+    np.testing.assert_allclose(weights, np.where(classes == 1, 1.5, 0.5))
 
 
 @pytest.mark.parametrize(

@@ -287,10 +287,14 @@ def spread_windows(pool: WindowPool, most: int, *, seed: int) -> NDArray[np.int6
 def weigh_members(
     backbone: nn.Module,
     validation: WindowPool | None,
+    class_weights: NDArray[np.float64] | None,  # (C,)
     *,
     seed: int,
 ) -> None:
-    """Set the weights of a mixture with a network by the windows of the validation set."""
+    """Set the weights of a mixture with a network by the windows of the validation set.
+
+    With class weights c, a series of class y counts c_y times, as it does in the fit of the members.
+    """
     if (
         not isinstance(backbone, Mixture)
         or backbone.network is None
@@ -301,7 +305,8 @@ def weigh_members(
     places = spread_windows(validation, MOST_WINDOWS, seed=seed)
     series = validation.series.cpu().numpy()[places]
     targets = validation.targets.cpu().numpy()[series]
-    backbone.weigh_by_validation(list(validation.windows_at(places)), targets, series)
+    weights = None if class_weights is None else np.asarray(class_weights)[targets]
+    backbone.weigh_by_validation(list(validation.windows_at(places)), targets, series, weights)
 
 
 @dataclass(frozen=True, eq=False)

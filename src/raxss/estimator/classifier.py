@@ -606,7 +606,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.heads_ = None if learner.heads is None else learner.heads.cpu().double()
             for item in pools:
                 item.has_rows_for(self.backbone_)  # of which the network may be a part
-            at_once.weigh_members(self.backbone_, validation_pool, seed=self.seed_)
+            at_once.weigh_members(self.backbone_, validation_pool, weights, seed=self.seed_)
         self.history_ = pd.DataFrame(history)
         self.feature_mean_, self.feature_scale_ = steps.feature_scaling(self.backbone_, pool)
         self.calibration_, self.calibration_level_ = None, level
