@@ -186,6 +186,27 @@ def test_class_weights_reach_the_weights_of_a_mixture_with_a_network(monkeypatch
 
 
 @pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"lr": 1.0}, "lr has no effect: the backbone Mixture is fitted at once"),
+        (
+            {"lr": 1.0, "max_epochs": 3, "augmentation": {"flip": 0.5}},
+            "max_epochs, lr and augmentation have no effect",
+        ),
+        ({"class_weight": "balanced", "validation_fraction": 0.2, "augmentation": None}, ""),
+        ({}, ""),
+    ],
+)
+def test_settings_without_effect_are_named_in_the_log(settings, line, caplog):
+    series, targets = planted("frequency", 24, seed=3)
+    options = {"members": SMALL[:2]}
+    RAxSSClassifier(backbone_options=options, random_state=0, **settings).fit(series, targets)
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warned) == bool(line)
+    assert line in "".join(warned)
+
+
+@pytest.mark.parametrize(
     "settings", [{"series_loss_weight": 1.0}, {"refresh": "epoch"}, {"bank": "batch", "space": "signal"}]
 )
 def test_settings_of_networks_are_refused_with_a_remedy(settings):

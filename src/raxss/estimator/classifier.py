@@ -495,6 +495,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             config, self.window_length_, n_series=n_given, trains=learner is not None
         )
         augmentation.check_variates(self.n_variates_)
+        if learner is None:
+            steps.warn_of_unused_settings(config, augmentation, self.backbone_)
         config = replace(config, augmentation=augmentation, windows=windows.settings(requested))
         fraction = config.training.validation_fraction
         crosses = validation is None and fraction == "auto" and learner is None  # validated out of fold

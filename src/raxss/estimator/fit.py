@@ -15,7 +15,7 @@ import logging
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -32,6 +32,7 @@ from raxss.estimator.config import Config
 from raxss.method.aggregation import smooth_posteriors
 from raxss.method.augmentation import LIGHT, STRONG, AugmentationConfig
 from raxss.method.backbones.convnet import ROW_LENGTH
+from raxss.method.backbones.mixture import Mixture
 from raxss.method.backbones.protocol import (
     build_backbone,
     describe,
@@ -49,7 +50,7 @@ from raxss.method.retrieval.cache import cached_retrieve_many
 from raxss.method.retrieval.front import windows_without_shape
 from raxss.method.training.feature_support import EpochRefresh, Refresh, feature_moments, moments
 from raxss.method.training.loop import fit_temperature
-from raxss.method.training.settings import TrainingPlan
+from raxss.method.training.settings import TrainingConfig, TrainingPlan
 from raxss.method.training.step import BatchSupport, Learner
 from raxss.method.training.window_pool import Batch, WindowPool
 from raxss.method.weighting.protocol import weighting_named
@@ -61,6 +62,8 @@ from raxss.uncertainty.validation import CALIBRATED, UNCALIBRATED, ValidationRep
 
 logger = logging.getLogger("raxss")
 
+#: Settings of training that window classifiers follow, or that `check_settings` refuses.
+USED_AT_ONCE = ("class_weight", "validation_fraction", "series_loss_weight")
 WINDOWS_TO_LOOK_AT = 1024  # before training, by networks that take thresholds from the data
 SAMPLES_TO_LOOK_AT = 2**24  # of all their variates: fewer windows where these are very long
 
@@ -211,6 +214,27 @@ def gaps_learned(
     else:
         logger.info(finding.describe())
     return finding
+
+
+def warn_of_unused_settings(config: Config, augmentation: AugmentationConfig, backbone: nn.Module) -> None:
+    """Log, as a warning, the settings of training by gradients that were changed, where nothing is trained so."""
+    default = TrainingConfig()
+    changed = [
+        item.name
+        for item in fields(TrainingConfig)
+        if item.name not in USED_AT_ONCE
+        and getattr(config.training, item.name) != getattr(default, item.name)
+    ]
+    changed += ["augmentation"] if augmentation != AugmentationConfig() else []
+    if changed:
+        logger.warning(
+            "%s %s no effect: the backbone %s is fitted at once, without training by gradients. Choose a network "
+            "as backbone%s, or leave the defaults.",
+            " and ".join(filter(None, [", ".join(changed[:-1]), changed[-1]])),
+            "has" if len(changed) == 1 else "have",
+            type(backbone).__name__,
+            f" (a mixture has one from {MANY_SERIES} series on)" if isinstance(backbone, Mixture) else "",
+        )
 
 
 def show_windows(backbone: nn.Module, pool: WindowPool, *, seed: int) -> None:
