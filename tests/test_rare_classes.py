@@ -77,11 +77,20 @@ def test_a_class_of_one_in_fifty_is_found_with_weights_and_a_tuned_threshold():
     )
 
 
-def test_with_the_default_class_weights_or_a_tuned_threshold_find_it():
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"members": [{"backbone": "ridge", "view": "ppv"}, {"backbone": "extra-trees", "n_trees": 50}]},
+        pytest.param(None, marks=pytest.mark.slow),
+    ],
+    ids=["two members", "default"],
+)
+def test_with_the_default_class_weights_or_a_tuned_threshold_find_it(options):
     train_series, test = one_in_fifty(1, 150, 3), one_in_fifty(2, 300, 60)
     recalls = {}
     for setting in ({}, {"class_weight": "balanced"}, {"decision_threshold": "tuned"}):
-        model = RAxSSClassifier(random_state=0, device="cpu", **setting).fit(train_series)
+        model = RAxSSClassifier(backbone_options=options, random_state=0, device="cpu", **setting)
+        model.fit(train_series)
         recalls[next(iter(setting), "")] = recall_score(test.labels, model.predict(test), pos_label="rare")
     assert recalls["class_weight"] >= recalls[""] + 0.2
     assert recalls["decision_threshold"] >= recalls[""] + 0.2
