@@ -153,9 +153,10 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     decision_threshold
         How `predict` chooses a class. ``"argmax"``: the most probable one. ``"tuned"``: by the threshold, for more
         than two classes by a factor for each, that has the largest balanced accuracy out of fold, so that a rare
-        class counts as much as the others. Out of fold: on the validation set if it has 10 series of each class,
-        else on X, by refits in a grouped cross-validation with three folds, which takes three times as long. An
-        improvement within one standard error is not made use of. Probabilities stay as they are.
+        class counts as much as the others. Out of fold: on the validation set, or with window classifiers
+        alone on training series, each scored by the model without its group, if there are 10 of each class; else on
+        X, by refits in a grouped cross-validation with three folds, which takes three times as long. An improvement
+        within one standard error is not made use of. Probabilities stay as they are.
     augmentation
         Random changes of training windows that leave their class as it is, drawn anew for each window in each step:
         a mapping of any of ``flip`` and ``reverse`` (probabilities that the sign changes, or that time runs
@@ -497,6 +498,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         augmentation.check_variates(self.n_variates_)
         if learner is None:
             steps.warn_of_unused_settings(config, augmentation, self.backbone_)
+        chosen = steps.chosen_settings(config, windows, augmentation)
         config = replace(config, augmentation=augmentation, windows=windows.settings(requested))
         fraction = config.training.validation_fraction
         crosses = validation is None and fraction == "auto" and learner is None  # validated out of fold
@@ -534,11 +536,11 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             folds = at_once.series_folds(targets[train_indices], train_groups, seed=self.seed_)
         rare = np.zeros(0, dtype=np.int64)  # scored out of fold, too, where classes are weighed alike
         if crosses:
-            chosen = at_once.some_series(folds, pool.n_windows > 0, seed=self.seed_)
+            some = at_once.some_series(folds, pool.n_windows > 0, seed=self.seed_)
             rare = at_once.rare_series(
-                folds, pool.n_windows > 0, targets[train_indices], chosen, seed=self.seed_
+                folds, pool.n_windows > 0, targets[train_indices], some, seed=self.seed_
             )
-            usable = np.isin(np.arange(len(folds)), chosen)
+            usable = np.isin(np.arange(len(folds)), some)
             validation_indices, validation_groups = train_indices[usable], groups
         else:
             usable = np.zeros(0, dtype=bool) if validation_pool is None else validation_pool.n_windows > 0
@@ -648,7 +650,10 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.decision_threshold_ = None
         if tuning is not None:
             self.decision_threshold_ = tuning.run(
-                self, held_out_predictor(self.calibration_, rare), settings=config.decision_hash
+                self,
+                held_out_predictor(self.calibration_, rare),
+                settings=config.decision_hash,
+                parameters=chosen,
             )
             self.interrupted_ |= self.decision_threshold_.source == INTERRUPTED
         self.ood_detector_ = OODDetector.of(series, steps.mean_supports(pools, predictions, config))

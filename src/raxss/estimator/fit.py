@@ -13,9 +13,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from raxss.data.series import Series
 from raxss.data.splits import hold_out
-from raxss.errors import BackboneError, ConfigError, DataError, GapsLearnedWarning
+from raxss.errors import BackboneError, ConfigError, DataError, GapsLearnedWarning, RAxSSWarning
 from raxss.estimator.at_once import AnyPredictor, check_settings, drawn_windows, trained_part
 from raxss.estimator.config import Config
 from raxss.method.aggregation import smooth_posteriors
@@ -68,6 +68,19 @@ WINDOWS_TO_LOOK_AT = 1024  # before training, by networks that take thresholds f
 SAMPLES_TO_LOOK_AT = 2**24  # of all their variates: fewer windows where these are very long
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No lines and warnings about fits on a part of the series: the fit on all of them gives its own."""
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RAxSSWarning)
+            yield
+    finally:
+        logger.setLevel(level)
+
+
 def drawn_seed(random_state: Any) -> int:
     """The seed itself, or one drawn from a generator or, for None, from numpy's."""
     if isinstance(random_state, int | np.integer):
@@ -92,6 +105,31 @@ def augmentation_for(
         return AugmentationConfig()
     chosen: dict[str, Any] = dict(STRONG if n_series >= MANY_SERIES else LIGHT)
     return AugmentationConfig(**chosen)
+
+
+def chosen_settings(config: Config, plan: WindowPlan, augmentation: AugmentationConfig) -> dict[str, Any]:
+    """Parameters of the estimator that `fit` chose from the data, for fits on a part of them.
+
+    Such a fit would choose by the size of its part: other windows, and below 400 series no network. Search and
+    tuning of the decision threshold judge the model that is fitted on all series.
+
+    Parameters
+    ----------
+    config
+        With the members of a mixture named (`raxss.estimator.at_once.with_members`).
+
+    Examples
+    --------
+    >>> chosen = chosen_settings(Config(), WindowPlan(64, 8, ""), AugmentationConfig())
+    >>> chosen["window_length"], chosen["stride"], chosen["augmentation"]["flip"]
+    (64, 8, 0.0)
+    """
+    return {
+        "backbone_options": dict(config.backbone.backbone_options),
+        "window_length": plan.window_length,
+        "stride": plan.stride,
+        "augmentation": asdict(augmentation),
+    }
 
 
 def fresh_learner(

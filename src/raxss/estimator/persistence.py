@@ -48,6 +48,7 @@ from raxss._core.version import __version__
 from raxss.data.prepare.preprocessing import Scaling
 from raxss.data.training_overlap import TrainingRecord
 from raxss.errors import ModelError
+from raxss.estimator.at_once import is_by_gradients
 from raxss.estimator.config import ADDED_LATER, Config
 from raxss.method.backbones.protocol import build_backbone, describe, n_features, n_outputs_for
 from raxss.method.backbones.window_classifiers import is_fitted_at_once
@@ -188,8 +189,11 @@ def _card(facts: dict[str, Any], search: SearchReport | None = None) -> str:
     gaps = facts["gaps"] and GapFinding.from_json(facts["gaps"]).describe()
     entry = facts["learning"]
     diagnosis = None if entry is None else diagnose(LearningReport.from_json(entry))
+    trains = is_by_gradients(
+        Config.from_tables(facts["settings"]), []
+    )  # members of a mixture are named in them
     return environment.from_string(template).render(
-        facts=facts, decision=decision, gaps=gaps, diagnosis=diagnosis, search=search
+        facts=facts, trains=trains, decision=decision, gaps=gaps, diagnosis=diagnosis, search=search
     )
 
 
