@@ -120,7 +120,7 @@ def chosen_settings(config: Config, plan: WindowPlan, augmentation: Augmentation
 
     Examples
     --------
-    >>> chosen = chosen_settings(Config(), WindowPlan(64, 8, ""), AugmentationConfig())
+    >>> chosen = chosen_settings(Config(), WindowPlan(window_length=64, stride=8, reason=""), AugmentationConfig())
     >>> chosen["window_length"], chosen["stride"], chosen["augmentation"]["flip"]
     (64, 8, 0.0)
     """
