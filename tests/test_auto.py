@@ -718,8 +718,11 @@ def test_within_a_fold_what_is_chosen_from_the_data_is_what_it_is_on_all_series(
     assert evaluation._settings(first, -1) == {}
     windows = {name: evaluation._settings(first, 0)[name] for name in ("window_length", "stride")}
     assert windows == {"window_length": 2000, "stride": 250}  # a quarter of the length for 300 series
-    assert evaluation._settings(other, 0)["augmentation"]["flip"] == STRONG["flip"]
-    assert "backbone_options" not in evaluation._settings(other, 0)
+    assert evaluation._settings(first, 0)["augmentation"]["flip"] == STRONG["flip"]
+    assert evaluation._settings(other, 0)["augmentation"]["flip"] == 0  # trees are not trained by gradients
+    assert evaluation._settings(other, 0)["backbone_options"] == dict(
+        other.params.get("backbone_options", {})
+    )
 
 
 # Resuming -----------------------------------------------------------------------------------------------------

@@ -6,11 +6,12 @@ import torch
 from sklearn.utils.class_weight import compute_class_weight
 
 from raxss import RAxSSClassifier
-from raxss.errors import ConfigError, LabelError
+from raxss.errors import ConfigError, LabelError, ModelError
 from raxss.estimator.config import Config
 from raxss.method.class_weights import checked_class_weight, class_weights
 from raxss.method.training.loop import train, validate
 from raxss.method.training.step import Learner, batch_loss
+from resealed import reseal
 from toys import SIGNAL, SMALL, Tiny, pool_of, training_plan, waves
 
 # The weights ---------------------------------------------------------------------------------------------------
@@ -84,6 +85,40 @@ def test_a_mapping_changed_in_place_is_noticed(rng):
     model = RAxSSClassifier(**SMALL, class_weight=weights).fit(waves(rng))
     weights["fast"] = 3
     assert model.config.training.class_weight == {"slow": 1, "fast": 3}
+
+
+@pytest.mark.parametrize(
+    ("labels", "setting"),
+    [
+        ((0, 1), {0: 1, 1: 2.5}),
+        ((0, 1), {"0": 1, "1": 5}),
+        ((0, 1), {np.int64(1): np.float64(4)}),
+        ((0.0, 2.0), {0: 1, 2.0: 3}),
+        ((False, True), {False: 1, True: 2}),
+        (("no", "yes"), {"yes": 2}),
+        ((0, 1), "balanced"),
+        ((0, 1), None),
+    ],
+)
+def test_a_saved_model_keeps_the_labels_as_they_were_given(rng, tmp_path, labels, setting):
+    targets = np.array(labels)[np.arange(12) % 2]
+    options = {"view": "statistics"}
+    model = RAxSSClassifier("ridge", backbone_options=options, random_state=0, class_weight=setting)
+    model.fit(rng.normal(size=(12, 20)), targets)
+    folder = model.save_pretrained(tmp_path / "model")
+    again = RAxSSClassifier.from_pretrained(folder)
+    assert again.get_params()["class_weight"] == model.get_params()["class_weight"]
+    assert again.config_ == model.config_
+    once_more = RAxSSClassifier.from_pretrained(again.save_pretrained(tmp_path / "again"))
+    assert once_more.class_weight == setting
+    if isinstance(setting, dict):
+        reseal(folder, lambda facts: facts.pop("class_weight"))  # as folders before had none
+        old = RAxSSClassifier.from_pretrained(folder).class_weight
+        assert set(old) <= set(labels)
+        assert list(old.values()) == list(setting.values())
+        reseal(folder, lambda facts: facts.update(class_weight=[[0, 7]]))
+        with pytest.raises(ModelError, match="its class_weight is not that of its settings"):
+            RAxSSClassifier.from_pretrained(folder)
 
 
 # Their part in the loss ------------------------------------------------------------------------------------------

@@ -13,9 +13,13 @@ from typer.testing import CliRunner
 from raxss import RAxSSClassifier
 from raxss.cli import app
 from raxss.errors import ConfigError, DataError, ModelError
+from raxss.estimator import at_once
+from raxss.estimator import fit as steps
 from raxss.estimator.out_of_fold import plan_folds
 from raxss.estimator.persistence import describe_model
 from raxss.explain.series_evidence import SeriesEvidence
+from raxss.method import windows
+from raxss.method.backbones import mixture
 from raxss.uncertainty.decision import (
     INTERRUPTED,
     DecisionThreshold,
@@ -145,6 +149,68 @@ def series():
 @pytest.fixture(scope="module")
 def by_refits(series):
     return RAxSSClassifier(**NETWORK, decision_threshold="tuned").fit(series[:30])
+
+
+CLASSIFIERS = [{"backbone": "ridge", "view": "statistics"}, {"backbone": "extra-trees", "n_trees": 20}]
+
+
+@pytest.fixture(scope="module")
+def out_of_fold(series):
+    options = {"members": CLASSIFIERS}
+    model = RAxSSClassifier(backbone_options=options, decision_threshold="tuned", random_state=0)
+    return model.fit(series[:45])
+
+
+def test_of_window_classifiers_it_is_tuned_on_training_series_out_of_fold(out_of_fold, tmp_path):
+    threshold = out_of_fold.decision_threshold_
+    assert (threshold.source, threshold.n_series, threshold.n_folds) == ("out-of-fold", 45, 0)
+    assert threshold.origin.startswith(
+        "45 training series, each scored out of fold, by the model without its group"
+    )
+    folder = out_of_fold.save_pretrained(tmp_path / "model")
+    assert RAxSSClassifier.from_pretrained(folder).decision_threshold_.origin == threshold.origin
+    card = (folder / "README.md").read_text()
+    assert "## Performance out of fold\n45 training series, scored out of fold, each by" in card
+    for wrong in ("validation set", "validation series", "early stopping", "network", "best epoch"):
+        assert wrong not in card, wrong
+
+
+def test_rare_series_beyond_those_drawn_are_scored_for_the_threshold(series, monkeypatch):
+    monkeypatch.setattr(at_once, "MOST_SERIES", 30)
+    options = {"view": "statistics"}
+    model = RAxSSClassifier("ridge", backbone_options=options, decision_threshold="tuned", random_state=0)
+    labels = np.array(["common"] * 48 + ["rare"] * 12)
+    model.fit([item.samples for item in series], labels)
+    threshold = model.decision_threshold_
+    assert (threshold.source, model.validation_report_.n_series) == ("out-of-fold", 30)
+    assert 30 < threshold.n_series < 60
+    assert threshold.figures["tuned"]["largest_share"] < 0.8
+
+
+def test_refits_are_of_the_model_that_was_fitted(series, monkeypatch):
+    """The default has a network from 45 series on here; a refit has 30 and would choose a mixture without it."""
+    for module in (mixture, steps, windows):
+        monkeypatch.setattr(module, "MANY_SERIES", 45)
+    monkeypatch.setattr(mixture, "CLASSIFIERS", tuple(CLASSIFIERS))
+    monkeypatch.setattr(mixture, "MORE_VIEWS", ())
+    monkeypatch.setattr(mixture, "NETWORK", {"backbone": "convnet", "width": 4})
+    fits, fit = [], RAxSSClassifier.fit
+    monkeypatch.setattr(
+        RAxSSClassifier,
+        "fit",
+        lambda model, *items, **named: fits.append(fit(model, *items, **named)) or model,
+    )
+    RAxSSClassifier(decision_threshold="tuned", max_epochs=1, random_state=0).fit(series[:48])
+    *refits, whole = fits  # which is over last
+    assert len(refits) == 3
+    assert [table["backbone"] for table in whole.config_.backbone.backbone_options["members"]][
+        -1
+    ] == "convnet"
+    for refit in refits:
+        assert refit.config_.backbone == whole.config_.backbone
+        assert refit.config_.augmentation == whole.config_.augmentation
+
+        assert refit.config_.windows == whole.config_.windows
 
 
 @pytest.fixture(scope="module")

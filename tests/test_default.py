@@ -14,7 +14,7 @@ from raxss.estimator.candidates import Facts
 from raxss.estimator.config import Config
 from raxss.estimator.fit import augmentation_for
 from raxss.method.augmentation import LIGHT, STRONG, AugmentationConfig
-from raxss.method.backbones.mixture import members_for
+from raxss.method.backbones.mixture import Mixture, members_for
 from raxss.method.windows import WindowConfig, plan_windows
 from toys import planted
 
@@ -150,7 +150,7 @@ def test_some_series_are_usable_and_in_a_fold():
 
 def test_every_series_has_a_window_among_those_drawn():
     class Pool:
-        series = torch.arange(500).repeat_interleave(20)
+        series, targets = torch.arange(500).repeat_interleave(20), torch.arange(500) % 2
         strip, window_length = np.zeros((1, 1)), 2**16
 
         def __len__(self):
@@ -171,6 +171,43 @@ def test_a_network_in_a_mixture_is_weighed_by_the_validation_set(tmp_path):
     assert model.training_data_["n_validation"] == 6
     again = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "model"))
     np.testing.assert_array_equal(again.predict_proba(series), model.predict_proba(series))
+
+
+def test_class_weights_reach_the_weights_of_a_mixture_with_a_network(monkeypatch):
+    given, weigh = [], Mixture.weigh_by_validation
+    monkeypatch.setattr(
+        Mixture, "weigh_by_validation", lambda *items: given.append(items[1:]) or weigh(*items)
+    )
+    series, targets = planted("frequency", 48, seed=2)
+    for setting in (None, {0: 1, 1: 3}):
+        options = {"members": SMALL}
+        RAxSSClassifier(backbone_options=options, max_epochs=1, random_state=0, class_weight=setting).fit(
+            series, targets
+        )
+    (*_, none), (_, classes, _, weights) = given
+    assert none is None
+    np.testing.assert_allclose(weights, np.where(classes == 1, 1.5, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"lr": 1.0}, "lr has no effect: the backbone Mixture is fitted at once"),
+        (
+            {"lr": 1.0, "max_epochs": 3, "augmentation": {"flip": 0.5}},
+            "max_epochs, lr and augmentation have no effect",
+        ),
+        ({"class_weight": "balanced", "validation_fraction": 0.2, "augmentation": None}, ""),
+        ({}, ""),
+    ],
+)
+def test_settings_without_effect_are_named_in_the_log(settings, line, caplog):
+    series, targets = planted("frequency", 24, seed=3)
+    options = {"members": SMALL[:2]}
+    RAxSSClassifier(backbone_options=options, random_state=0, **settings).fit(series, targets)
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warned) == bool(line)
+    assert line in "".join(warned)
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,22 @@ def test_a_mixture_with_a_network_is_weighed_by_validation_windows(rng):
     assert classifier.weights[1] > 0.8  # the network is not trained
 
 
+def test_class_weights_count_in_the_weights_by_validation_windows(rng):
+    """The ridge has learned that every window is of class 0; with weight on class 1 it is worth less."""
+    windows, targets = rhythms(rng)
+    members = [{"backbone": "convnet", "width": 4}, {"backbone": "ridge"}]
+    classifier = build("mixture", members=members, disturbed=[{"backbone": "ridge"}, {"backbone": "forest"}])
+    classifier.fit_windows(training_on(windows, np.where(np.arange(48) < 46, 0, 1)))
+    found = []
+    for weights in (None, np.ones(48), np.where(targets == 1, 1.9, 0.1)):
+        classifier.weigh_by_validation(windows.split(20), targets, np.arange(48), weights)
+        found.append((classifier.weights.numpy().copy(), classifier.disturbed.weights.numpy().copy()))
+    (plain, of_disturbed), even, (weighted, weighted_disturbed) = found
+    assert_allclose(np.concatenate(even), np.concatenate([plain, of_disturbed]))
+    assert weighted[1] < plain[1] - 0.05
+    assert abs(weighted_disturbed - of_disturbed).max() > 0.01
+
+
 @pytest.mark.parametrize(
     ("members", "message"),
     [

@@ -9,6 +9,7 @@ Networks are trained by method/training/loop.py; a mixture with a network uses b
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,13 +27,16 @@ from raxss.errors import ConfigError
 from raxss.estimator.config import Config
 from raxss.method.backbones.any_classifier import is_sklearn_classifier
 from raxss.method.backbones.mixture import Mixture, resolved
-from raxss.method.backbones.protocol import WINDOW_CLASSIFIERS
+from raxss.method.backbones.protocol import WINDOW_CLASSIFIERS, describe
 from raxss.method.backbones.views import VIEWS
 from raxss.method.backbones.window_classifiers import TrainingWindows, WindowClassifier, is_fitted_at_once
 from raxss.method.inference import Prediction, Predictor
 from raxss.method.training.window_pool import WindowPool
 from raxss.method.weighting.support import UNIFORM
+from raxss.uncertainty.reference_forest import FEWEST_A_CLASS, drawn_series
 from raxss.uncertainty.validation import folds_of
+
+logger = logging.getLogger("raxss")
 
 MOST_WINDOWS = 3000  # that window classifiers are fitted on; as many as they were compared with
 MOST_SAMPLES = 2**27  # of these
@@ -177,14 +181,49 @@ def series_folds(targets: NDArray[np.int64], groups: NDArray[Any] | None, *, see
 
 
 def drawn_windows(pool: WindowPool, *, seed: int) -> NDArray[np.int64]:
-    """Windows of a pool that a classifier is fitted on: one of every series, the others at random."""
+    """Windows of a pool that a classifier is fitted on: one of every series, the others at random.
+
+    There are 3000, fewer where windows of all variates are long. Of more series than that, some are drawn by class
+    (`drawn_series`): a rare class keeps 20 of them, or all it has, and `draw_weights` corrects its share.
+
+    Returns
+    -------
+    Places in the pool, in order ``(n,)``.
+    """
     most = min(MOST_WINDOWS, max(MOST_SAMPLES // (len(pool.strip) * pool.window_length), 256))
     series = pool.series.cpu().numpy()
     drawn = np.random.default_rng(seed).permutation(len(pool))
+    scored, place = np.unique(series[drawn], return_index=True)
+    kept = drawn_series(pool.targets.cpu().numpy()[scored], most, seed=seed)
     first = np.zeros(len(drawn), dtype=bool)
-    first[np.unique(series[drawn], return_index=True)[1]] = True
-    chosen: NDArray[np.int64] = np.sort(drawn[np.argsort(~first, kind="stable")][:most])
+    first[place[kept]] = True
+    chosen: NDArray[np.int64] = np.sort(drawn[np.argsort(~first, kind="stable")][: max(most, len(kept))])
     return chosen
+
+
+def draw_weights(
+    targets: NDArray[np.int64],  # (n_series,)
+    drawn: NDArray[np.int64],  # (n_drawn,)
+    *,
+    n_classes: int,
+) -> NDArray[np.float64]:  # (C,)
+    """Weights by which drawn series have the class shares of all: (n_c / n) / (m_c / m), 1 for a class without any.
+
+    With n_c of n series and m_c of m drawn ones in class c. A draw keeps more of a rare class, so that there is
+    something to learn from; unweighted, it would raise the probability of this class in every prediction. All are 1
+    where every series is drawn.
+
+    Examples
+    --------
+    >>> targets = np.repeat([0, 1], [980, 20])
+    >>> draw_weights(targets, targets[-60:], n_classes=2)  # 40 and 20 of them
+    array([1.47, 0.06])
+    >>> draw_weights(targets, targets, n_classes=2)
+    array([1., 1.])
+    """
+    every, some = (np.bincount(item, minlength=n_classes) for item in (targets, drawn))
+    shares = every / len(targets), np.maximum(some, 1) / len(drawn)
+    return np.where(some > 0, shares[0] / shares[1], 1.0)
 
 
 def fit_at_once(
@@ -201,8 +240,13 @@ def fit_at_once(
     began = time.perf_counter()
     indices = torch.from_numpy(drawn_windows(pool, seed=seed)).to(pool.starts.device)
     series = pool.series[indices].cpu().numpy()
-    targets = pool.targets.cpu().numpy()[series]
-    weights = np.ones(len(targets)) if class_weights is None else np.asarray(class_weights)[targets]
+    every = pool.targets.cpu().numpy()
+    targets, scored, drawn = every[series], np.flatnonzero(pool.n_windows), np.unique(series)
+    _log_fit(backbone, n_windows=(len(targets), len(pool)), n_series=(len(drawn), len(scored)))
+    weights = np.ones(n_classes) if class_weights is None else np.asarray(class_weights)
+    if all(getattr(part, "takes_weights", True) for part in backbone.modules()):
+        weights = weights * draw_weights(every[scored], every[drawn], n_classes=n_classes)
+    weights = weights[targets]
     training = TrainingWindows(
         windows=pool.training_windows(indices, seed=seed),
         targets=targets,
@@ -226,8 +270,43 @@ def fit_at_once(
     }
 
 
-def weigh_members(backbone: nn.Module, validation: WindowPool | None) -> None:
-    """Set the weights of a mixture with a network by the windows of the validation set."""
+def _log_fit(backbone: nn.Module, *, n_windows: tuple[int, int], n_series: tuple[int, int]) -> None:
+    """Log on how many windows and series of all a backbone is fitted."""
+    windows, series = (
+        f"{some}" if some == every else f"{some} of {every}" for some, every in (n_windows, n_series)
+    )
+    logger.info("fitting %s on %s windows of %s series", describe(backbone), windows, series)
+
+
+def spread_windows(pool: WindowPool, most: int, *, seed: int) -> NDArray[np.int64]:
+    """About ``most`` windows of a pool, in order: every n-th.
+
+    Where this would leave out series, it is every n-th window of each, beginning with its first; of more series
+    than ``most``, some are drawn by class (`drawn_series`), so that a rare class is among them.
+    """
+    every = -(-len(pool) // most)
+    series = pool.series.cpu().numpy()
+    found = np.arange(0, len(series), max(every, 1))
+    scored, first = np.unique(series, return_index=True)
+    if len(np.unique(series[found])) == len(scored):
+        return found
+    kept = scored[drawn_series(pool.targets.cpu().numpy()[scored], most, seed=seed)]
+    place_in_series = np.arange(len(series)) - first[np.searchsorted(scored, series)]
+    chosen: NDArray[np.int64] = np.flatnonzero((place_in_series % every == 0) & np.isin(series, kept))
+    return chosen
+
+
+def weigh_members(
+    backbone: nn.Module,
+    validation: WindowPool | None,
+    class_weights: NDArray[np.float64] | None,  # (C,)
+    *,
+    seed: int,
+) -> None:
+    """Set the weights of a mixture with a network by the windows of the validation set.
+
+    With class weights c, a series of class y counts c_y times, as it does in the fit of the members.
+    """
     if (
         not isinstance(backbone, Mixture)
         or backbone.network is None
@@ -235,10 +314,11 @@ def weigh_members(backbone: nn.Module, validation: WindowPool | None) -> None:
         or not len(validation)
     ):
         return
-    every = -(-len(validation) // MOST_WINDOWS)
-    series = validation.series[::every].cpu().numpy()
+    places = spread_windows(validation, MOST_WINDOWS, seed=seed)
+    series = validation.series.cpu().numpy()[places]
     targets = validation.targets.cpu().numpy()[series]
-    backbone.weigh_by_validation(list(validation.all_windows(every=every)), targets, series)
+    weights = None if class_weights is None else np.asarray(class_weights)[targets]
+    backbone.weigh_by_validation(list(validation.windows_at(places)), targets, series, weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,7 +395,39 @@ AnyPredictor = Predictor | FoldPredictor
 
 
 def some_series(folds: NDArray[np.int64], usable: NDArray[np.bool_], *, seed: int) -> NDArray[np.int64]:
-    """Places of the training series that are predicted out of fold, at most `MOST_SERIES`."""
+    """Places of the training series that are predicted out of fold, at most `MOST_SERIES`, drawn at random.
+
+    Calibration and figures need the class shares of the data, so that a rare class is rare here as well; see
+    `rare_series`.
+    """
     places = np.flatnonzero(usable & (folds >= 0))
     chosen: NDArray[np.int64] = np.sort(np.random.default_rng(seed).permutation(places)[:MOST_SERIES])
     return chosen
+
+
+def rare_series(
+    folds: NDArray[np.int64],  # (n_series,)
+    usable: NDArray[np.bool_],  # (n_series,)
+    targets: NDArray[np.int64],  # (n_series,)
+    chosen: NDArray[np.int64],  # places, of `some_series`
+    *,
+    seed: int,
+) -> NDArray[np.int64]:
+    """Places of further series of classes with fewer than 20 chosen, until there are 20 or all.
+
+    They are predicted out of fold as well, for what weighs classes alike: the learning report and the decision
+    threshold. With many classes there are fewer of each, 400 in all.
+
+    >>> folds, targets = np.zeros(900, dtype=int), np.repeat([0, 1], [897, 3])
+    >>> rare_series(folds, folds == 0, targets, np.arange(400), seed=0)
+    array([897, 898, 899])
+    """
+    candidates = np.setdiff1d(np.flatnonzero(usable & (folds >= 0)), chosen)
+    if not len(candidates):
+        return candidates
+    order = np.random.default_rng(seed).permutation(candidates)
+    classes = np.unique(targets)
+    fewest = min(FEWEST_A_CLASS, max(MOST_SERIES // len(classes), 1))
+    missing = [max(fewest - int((targets[chosen] == label).sum()), 0) for label in classes]
+    found = [order[targets[order] == label][:n] for label, n in zip(classes, missing, strict=True)]
+    return np.sort(np.concatenate(found))

@@ -18,7 +18,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -35,13 +34,12 @@ from raxss._core.store import DAMAGE, Store
 from raxss._core.version import __version__
 from raxss.data.prepare.preprocessing import PreparationConfig, check_series
 from raxss.data.series import Series, SeriesCollection
-from raxss.errors import ConfigError, DataError, OutputError, RAxSSWarning, SearchWarning, display_name
+from raxss.errors import ConfigError, DataError, OutputError, SearchWarning, display_name
 from raxss.estimator import inputs
-from raxss.estimator.at_once import MOST_SERIES, is_by_gradients
+from raxss.estimator.at_once import MOST_SERIES, is_by_gradients, with_members
 from raxss.estimator.candidates import DEFAULT, Candidate, Facts, candidates_for
 from raxss.estimator.classifier import RAxSSClassifier
-from raxss.estimator.config import Config
-from raxss.estimator.fit import augmentation_for, drawn_seed
+from raxss.estimator.fit import augmentation_for, chosen_settings, drawn_seed, quiet
 from raxss.estimator.persistence import save_model
 from raxss.estimator.search import (
     Budget,
@@ -60,7 +58,6 @@ from raxss.estimator.search_report import SearchReport
 from raxss.explain.export.report.page import Report
 from raxss.explain.series_evidence import SeriesEvidence
 from raxss.method.backbones.beats import FEWEST_SECONDS_OF_BEATS, holds_beats
-from raxss.method.backbones.mixture import resolved
 from raxss.method.backbones.protocol import BackboneConfig
 from raxss.method.class_weights import class_weights
 from raxss.method.window_scorer import pick_device
@@ -510,20 +507,21 @@ class _Evaluation:
         if fold < 0:
             return trial.params
         settings = {**trial.params, "decision_threshold": ARGMAX, "conformal_alpha": 0.0}
-        facts, lengths = self._facts, self._facts.lengths
-        options = dict(settings.get("backbone_options") or {})
-        rate = inputs.known_rate(self.series)
-        windows = self.auto._estimator(settings).config.windows
-        least = FEWEST_SECONDS_OF_BEATS if facts.has_beats else 0.0
-        plan = plan_windows(windows, lengths, rate=rate, least_seconds=least)
-        if settings.get("backbone", Config().backbone.backbone) == "mixture":
-            beats = facts.has_beats and holds_beats(plan.window_length, rate)
-            settings["backbone_options"] = resolved(options, lengths, facts.n_variates, has_beats=beats)
+        facts, lengths, rate = self._facts, self._facts.lengths, inputs.known_rate(self.series)
         config = self.auto._estimator(settings).config
-        augmentation = augmentation_for(config, plan.window_length, n_series=len(lengths), trains=True)
-        settings |= {"window_length": plan.window_length, "stride": plan.stride}
-        settings["augmentation"] = asdict(augmentation)
-        if self.auto.calibration == "none" and not is_by_gradients(config, lengths):
+        least = FEWEST_SECONDS_OF_BEATS if facts.has_beats else 0.0
+        plan = plan_windows(config.windows, lengths, rate=rate, least_seconds=least)
+        config = with_members(
+            config,
+            lengths,
+            facts.n_variates,
+            rate=rate,
+            has_beats=facts.has_beats and holds_beats(plan.window_length, rate),
+        )
+        trains = is_by_gradients(config, lengths)
+        augmentation = augmentation_for(config, plan.window_length, n_series=len(lengths), trains=trains)
+        settings |= chosen_settings(config, plan, augmentation)
+        if self.auto.calibration == "none" and not trains:
             settings["validation_fraction"] = 0.0
         return settings
 
@@ -534,7 +532,7 @@ class _Evaluation:
             self._settings(trial, fold), random_state=self.auto.seed_, callbacks=[deadline]
         )
         began = time.perf_counter()
-        with _silent():
+        with quiet():
             model.fit(
                 SeriesCollection([self.series[place] for place in train]),
                 self.labels[train],
@@ -615,19 +613,6 @@ def data_hash(series: Sequence[Series], labels: NDArray[Any], groups: NDArray[An
         digest.update(np.ascontiguousarray(item.samples).data)
     digest.update(repr([labels.tolist(), None if groups is None else groups.tolist()]).encode())
     return digest.hexdigest()
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """No lines and warnings about fits without a fold: the fit on all series gives its own."""
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RAxSSWarning)
-            yield
-    finally:
-        logger.setLevel(level)
 
 
 @contextmanager

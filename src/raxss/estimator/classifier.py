@@ -44,7 +44,7 @@ from raxss.explain.export.report.page import Report
 from raxss.explain.series_evidence import SeriesEvidence
 from raxss.method.aggregation import AggregationConfig
 from raxss.method.backbones.beats import FEWEST_SECONDS_OF_BEATS, holds_beats, shows_beats
-from raxss.method.backbones.protocol import BackboneConfig, describe
+from raxss.method.backbones.protocol import BackboneConfig
 from raxss.method.backbones.window_classifiers import is_fitted_at_once
 from raxss.method.class_weights import class_weights
 from raxss.method.context import takes_context
@@ -154,9 +154,10 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     decision_threshold
         How `predict` chooses a class. ``"argmax"``: the most probable one. ``"tuned"``: by the threshold, for more
         than two classes by a factor for each, that has the largest balanced accuracy out of fold, so that a rare
-        class counts as much as the others. Out of fold: on the validation set if it has 10 series of each class,
-        else on X, by refits in a grouped cross-validation with three folds, which takes three times as long. An
-        improvement within one standard error is not made use of. Probabilities stay as they are.
+        class counts as much as the others. Out of fold: on the validation set, or with window classifiers
+        alone on training series, each scored by the model without its group, if there are 10 of each class; else on
+        X, by refits in a grouped cross-validation with three folds, which takes three times as long. An improvement
+        within one standard error is not made use of. Probabilities stay as they are.
     augmentation
         Random changes of training windows that leave their class as it is, drawn anew for each window in each step:
         a mapping of any of ``flip`` and ``reverse`` (probabilities that the sign changes, or that time runs
@@ -501,6 +502,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             config, self.window_length_, n_series=n_given, trains=learner is not None
         )
         augmentation.check_variates(self.n_variates_)
+        if learner is None:
+            steps.warn_of_unused_settings(config, augmentation, self.backbone_)
+        chosen = steps.chosen_settings(config, windows, augmentation)
         config = replace(config, augmentation=augmentation, windows=windows.settings(requested))
         fraction = config.training.validation_fraction
         crosses = validation is None and fraction == "auto" and learner is None  # validated out of fold
@@ -537,15 +541,21 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         folds = np.full(len(train_indices), -1)
         if learner is None:
             folds = at_once.series_folds(targets[train_indices], train_groups, seed=self.seed_)
+        rare = np.zeros(0, dtype=np.int64)  # scored out of fold, too, where classes are weighed alike
         if crosses:
-            usable = np.zeros(len(folds), dtype=bool)
-            usable[at_once.some_series(folds, pool.n_windows > 0, seed=self.seed_)] = True
+            some = at_once.some_series(folds, pool.n_windows > 0, seed=self.seed_)
+            rare = at_once.rare_series(
+                folds, pool.n_windows > 0, targets[train_indices], some, seed=self.seed_
+            )
+            usable = np.isin(np.arange(len(folds)), some)
             validation_indices, validation_groups = train_indices[usable], groups
         else:
             usable = np.zeros(0, dtype=bool) if validation_pool is None else validation_pool.n_windows > 0
             validation_indices = held_out[usable]
         validation_series = [series[index] for index in validation_indices]
         validation_targets, n_validation = targets[validation_indices], len(validation_indices)
+        rare_indices = train_indices[rare]
+        rare_series = [series[index] for index in rare_indices]
         method, level = config.calibration.calibration, config.calibration.calibration_level
         if method != "none":
             steps.check_calibration_part(labels[validation_indices], self.classes_, method)
@@ -553,7 +563,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tuning = out_of_fold.plan_tuning(
             config.calibration.decision_threshold,
             (series[:n_given], labels[:n_given], groups, None if validation is None else series[n_given:]),
-            (validation_series, validation_targets),
+            (validation_series + rare_series, np.concatenate([validation_targets, targets[rare_indices]])),
             self.classes_,
             seed=self.seed_,
         )
@@ -575,7 +585,6 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         history: list[dict[str, Any]] = []
         if is_fitted_at_once(self.backbone_):
             self.backbone_.to(device)
-            logger.info("fitting %s on windows of %d series", describe(self.backbone_), len(train_indices))
             sizes = {"n_classes": len(self.classes_), "seed": self.seed_}
             row = at_once.fit_at_once(self.backbone_, pool, folds, train_groups, weights, **sizes)
             history.append(row)
@@ -611,14 +620,16 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.heads_ = None if learner.heads is None else learner.heads.cpu().double()
             for item in pools:
                 item.has_rows_for(self.backbone_)  # of which the network may be a part
-            at_once.weigh_members(self.backbone_, validation_pool)
+            at_once.weigh_members(self.backbone_, validation_pool, weights, seed=self.seed_)
         self.history_ = pd.DataFrame(history)
         self.feature_mean_, self.feature_scale_ = steps.feature_scaling(self.backbone_, pool)
         self.calibration_, self.calibration_level_ = None, level
 
-        def held_out_predictor(calibration: Calibration | None) -> Predictor | at_once.FoldPredictor:
-            predictor = self._predictor(calibration)
-            return at_once.FoldPredictor(predictor, folds[usable]) if crosses else predictor
+        def held_out_predictor(
+            calibration: Calibration | None, *further: NDArray[np.int64]
+        ) -> Predictor | at_once.FoldPredictor:
+            predictor, places = self._predictor(calibration), (np.flatnonzero(usable), *further)
+            return at_once.FoldPredictor(predictor, folds[np.concatenate(places)]) if crosses else predictor
 
         if method != "none" and level == "window":
             self.calibration_ = steps.fitted_calibration(
@@ -642,10 +653,17 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 n_classes=len(self.classes_),
                 seed=self.seed_,
             )
+        rare_predictions: list[Prediction] = []
+        if len(rare):
+            predictor = at_once.FoldPredictor(self._predictor(None), folds[rare])
+            rare_predictions = steps.validation_predictions(predictor, rare_series)
         self.decision_threshold_ = None
         if tuning is not None:
             self.decision_threshold_ = tuning.run(
-                self, held_out_predictor(self.calibration_), settings=config.decision_hash
+                self,
+                held_out_predictor(self.calibration_, rare),
+                settings=config.decision_hash,
+                parameters=chosen,
             )
             self.interrupted_ |= self.decision_threshold_.source == INTERRUPTED
         self.ood_detector_ = OODDetector.of(series, steps.mean_supports(pools, predictions, config))
@@ -665,7 +683,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             targets,
             train=train_indices,
             pool=pool,
-            evaluation=learning.validation_posteriors(predictions, validation_indices),
+            evaluation=learning.validation_posteriors(
+                predictions + rare_predictions, np.concatenate([validation_indices, rare_indices])
+            ),
             groups=learning.groups_of_all(groups, validation_groups, len(series)),
             weights=weights,
             plan=None if learner is None else plan,

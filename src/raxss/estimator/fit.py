@@ -13,9 +13,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -26,12 +26,13 @@ from torch import Tensor, nn
 
 from raxss.data.series import Series
 from raxss.data.splits import hold_out
-from raxss.errors import BackboneError, ConfigError, DataError, GapsLearnedWarning
+from raxss.errors import BackboneError, ConfigError, DataError, GapsLearnedWarning, RAxSSWarning
 from raxss.estimator.at_once import AnyPredictor, PlainScorer, check_settings, drawn_windows, trained_part
 from raxss.estimator.config import Config
 from raxss.method.aggregation import smooth_posteriors
 from raxss.method.augmentation import LIGHT, STRONG, AugmentationConfig
 from raxss.method.backbones.convnet import ROW_LENGTH
+from raxss.method.backbones.mixture import Mixture
 from raxss.method.backbones.protocol import (
     build_backbone,
     describe,
@@ -49,7 +50,7 @@ from raxss.method.retrieval.cache import cached_retrieve_many
 from raxss.method.retrieval.front import windows_without_shape
 from raxss.method.training.feature_support import EpochRefresh, Refresh, feature_moments, moments
 from raxss.method.training.loop import fit_temperature
-from raxss.method.training.settings import TrainingPlan
+from raxss.method.training.settings import TrainingConfig, TrainingPlan
 from raxss.method.training.step import BatchSupport, Learner
 from raxss.method.training.window_pool import Batch, WindowPool
 from raxss.method.weighting.protocol import weighting_named
@@ -61,8 +62,23 @@ from raxss.uncertainty.validation import CALIBRATED, UNCALIBRATED, ValidationRep
 
 logger = logging.getLogger("raxss")
 
+#: Settings of training that window classifiers follow, or that `check_settings` refuses.
+USED_AT_ONCE = ("class_weight", "validation_fraction", "series_loss_weight")
 WINDOWS_TO_LOOK_AT = 1024  # before training, by networks that take thresholds from the data
 SAMPLES_TO_LOOK_AT = 2**24  # of all their variates: fewer windows where these are very long
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No lines and warnings about fits on a part of the series: the fit on all of them gives its own."""
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RAxSSWarning)
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def drawn_seed(random_state: Any) -> int:
@@ -89,6 +105,31 @@ def augmentation_for(
         return AugmentationConfig()
     chosen: dict[str, Any] = dict(STRONG if n_series >= MANY_SERIES else LIGHT)
     return AugmentationConfig(**chosen)
+
+
+def chosen_settings(config: Config, plan: WindowPlan, augmentation: AugmentationConfig) -> dict[str, Any]:
+    """Parameters of the estimator that `fit` chose from the data, for fits on a part of them.
+
+    Such a fit would choose by the size of its part: other windows, and below 400 series no network. Search and
+    tuning of the decision threshold judge the model that is fitted on all series.
+
+    Parameters
+    ----------
+    config
+        With the members of a mixture named (`raxss.estimator.at_once.with_members`).
+
+    Examples
+    --------
+    >>> chosen = chosen_settings(Config(), WindowPlan(window_length=64, stride=8, reason=""), AugmentationConfig())
+    >>> chosen["window_length"], chosen["stride"], chosen["augmentation"]["flip"]
+    (64, 8, 0.0)
+    """
+    return {
+        "backbone_options": dict(config.backbone.backbone_options),
+        "window_length": plan.window_length,
+        "stride": plan.stride,
+        "augmentation": asdict(augmentation),
+    }
 
 
 def fresh_learner(
@@ -230,6 +271,27 @@ def gaps_learned(
     else:
         logger.log(logging.WARNING if finding.shift is None else logging.INFO, finding.describe())
     return finding
+
+
+def warn_of_unused_settings(config: Config, augmentation: AugmentationConfig, backbone: nn.Module) -> None:
+    """Log, as a warning, the settings of training by gradients that were changed, where nothing is trained so."""
+    default = TrainingConfig()
+    changed = [
+        item.name
+        for item in fields(TrainingConfig)
+        if item.name not in USED_AT_ONCE
+        and getattr(config.training, item.name) != getattr(default, item.name)
+    ]
+    changed += ["augmentation"] if augmentation != AugmentationConfig() else []
+    if changed:
+        logger.warning(
+            "%s %s no effect: the backbone %s is fitted at once, without training by gradients. Choose a network "
+            "as backbone%s, or leave the defaults.",
+            " and ".join(filter(None, [", ".join(changed[:-1]), changed[-1]])),
+            "has" if len(changed) == 1 else "have",
+            type(backbone).__name__,
+            f" (a mixture has one from {MANY_SERIES} series on)" if isinstance(backbone, Mixture) else "",
+        )
 
 
 def show_windows(backbone: nn.Module, pool: WindowPool, *, seed: int) -> None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from raxss.data.series import Series
+from raxss.estimator.at_once import spread_windows
 from raxss.method.backbones.window_classifiers import is_fitted_at_once
 from raxss.method.inference import Prediction
 from raxss.method.training.loop import pool_posteriors
@@ -32,19 +33,23 @@ MOST_WINDOWS = 65_536  # training windows that the posteriors of training series
 MOST_WINDOWS_AT_ONCE = 1024  # of a model that is fitted at once, whose prediction takes as long as its fit
 
 
-def training_posteriors(backbone: nn.Module, pool: WindowPool, places: NDArray[np.int64]) -> Posteriors:
-    """Posterior of each training series: the mean over its windows, of many windows over every n-th.
+def training_posteriors(
+    backbone: nn.Module, pool: WindowPool, places: NDArray[np.int64], *, seed: int
+) -> Posteriors:
+    """Posterior of each training series: the mean over its windows, of many windows over some (`spread_windows`).
 
-    Series of which no window is used, because all lie in gaps, are left out.
+    Series of which no window is used are left out: all lie in gaps, or there are many series, of which some are
+    drawn by class.
 
     Parameters
     ----------
     places
         Of the series of the pool, among all series ``(n_series,)``.
     """
-    every = -(-len(pool) // (MOST_WINDOWS_AT_ONCE if is_fitted_at_once(backbone) else MOST_WINDOWS))
-    posteriors = pool_posteriors(backbone, pool, every=every).cpu().double().numpy()
-    series = pool.series[::every].cpu().numpy()
+    most = MOST_WINDOWS_AT_ONCE if is_fitted_at_once(backbone) else MOST_WINDOWS
+    windows = spread_windows(pool, most, seed=seed)
+    posteriors = pool_posteriors(backbone, pool, places=windows).cpu().double().numpy()
+    series = pool.series.cpu().numpy()[windows]
     sums = np.zeros((pool.n_series, posteriors.shape[1]))
     np.add.at(sums, series, posteriors)
     scored, counts = np.unique(series, return_counts=True)
@@ -100,7 +105,7 @@ def logged_report(
         targets,
         n_classes=len(model.classes_),
         train=train,
-        training=training_posteriors(model.backbone_, pool, train),
+        training=training_posteriors(model.backbone_, pool, train, seed=model.seed_),
         evaluation=evaluation,
         groups=groups,
         weights=weights,

@@ -1,6 +1,6 @@
-"""Out-of-fold tuning of the decision threshold: on the validation set, or by refits in a grouped cross-validation.
+"""Out-of-fold tuning of the decision threshold: on validation series, or by refits in a grouped cross-validation.
 
-    class indices, groups, validation set -> folds: none where the validation set is large enough
+    class indices, groups, series not trained on -> folds: none where these are enough
     model, folds -> out-of-fold probabilities (n_series, C) -> DecisionThreshold
 
 A threshold that was tuned on training series would be that of probabilities which the network has learned by heart.
@@ -10,7 +10,7 @@ classifier.py plans the folds before training, so that data that do not allow it
 from __future__ import annotations
 
 import logging
-import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,9 @@ from sklearn.base import clone
 from sklearn.model_selection import StratifiedGroupKFold
 
 from raxss.data.series import Series
-from raxss.errors import DataError, RAxSSWarning
-from raxss.estimator.at_once import AnyPredictor
+from raxss.errors import DataError
+from raxss.estimator.at_once import AnyPredictor, FoldPredictor
+from raxss.estimator.fit import quiet
 from raxss.uncertainty.decision import ARGMAX, DecisionThreshold
 
 if TYPE_CHECKING:
@@ -44,8 +45,9 @@ def plan_folds(
     n_classes: int,
     seed: int,
 ) -> list[Fold]:
-    """Pairs of training and test indices for refits; empty where the validation set has 10 series of each class.
+    """Pairs of training and test indices for refits; empty where there are 10 validation series of each class.
 
+    Validation series are those of the validation set, or the training series that are scored out of fold.
     Up to three folds, stratified by class, whole groups at a time.
 
     Examples
@@ -74,27 +76,44 @@ def plan_folds(
 
 @dataclass(frozen=True, eq=False)
 class ThresholdTuning:
-    """What a threshold will be tuned on: the validation set, or with ``folds`` the series given to `fit`."""
+    """What a threshold will be tuned on: validation series, or with ``folds`` the series given to `fit`."""
 
     given: Given
     targets: NDArray[np.int64]  # (n_given,)
-    validation: tuple[list[Series], NDArray[np.int64]]
+    validation: tuple[list[Series], NDArray[np.int64]]  # the validation set, or series scored out of fold
     folds: list[Fold]
 
-    def run(self, model: RAxSSClassifier, predictor: AnyPredictor, *, settings: str) -> DecisionThreshold:
-        """The threshold with the largest balanced accuracy out of fold; ``predictor``: that of the fitted model."""
+    def run(
+        self,
+        model: RAxSSClassifier,
+        predictor: AnyPredictor,
+        *,
+        settings: str,
+        parameters: Mapping[str, Any],
+    ) -> DecisionThreshold:
+        """The threshold with the largest balanced accuracy out of fold.
+
+        Parameters
+        ----------
+        predictor
+            That of the fitted model, or of the model without each fold.
+        settings
+            Hash of the settings that the scores depend on.
+        parameters
+            What `fit` chose from the data (`raxss.estimator.fit.chosen_settings`), for refits.
+        """
         targets, found = self.targets, None
         if not self.folds:
             series, targets = self.validation
             found = np.stack([item.probability for item in predictor.predictions(series, with_lists=False)])
         elif not model.interrupted_:
-            found = self.refitted_probabilities(model)
+            found = self.refitted_probabilities(model, parameters)
         if found is None:
             return DecisionThreshold.of_interrupted(len(model.classes_))
         tuned = DecisionThreshold.tuned(
             targets,
             found,
-            source="cross-validation" if self.folds else "validation",
+            source=self._source(predictor),
             n_folds=len(self.folds),
             settings=settings,
         )
@@ -106,20 +125,33 @@ class ThresholdTuning:
         )
         return tuned
 
-    def refitted_probabilities(self, model: RAxSSClassifier) -> NDArray[np.float64] | None:
+    def _source(self, predictor: AnyPredictor) -> str:
+        """One of `raxss.uncertainty.decision.SOURCES`."""
+        if self.folds:
+            return "cross-validation"
+        return "out-of-fold" if isinstance(predictor, FoldPredictor) else "validation"
+
+    def refitted_probabilities(
+        self, model: RAxSSClassifier, parameters: Mapping[str, Any]
+    ) -> NDArray[np.float64] | None:
         """Probabilities ``(n_given, C)``, each from a refit without the series and its group; None if interrupted.
 
         A refit has the settings of the model, its seed and, where one was given to `fit`, its validation set.
+        Members of a mixture, windows and augmentation are those of the model (``parameters``), not chosen anew for
+        two thirds of the series.
         """
         series, labels, groups, validation = self.given
         found = np.full((len(series), len(model.classes_)), np.nan)
         for place, (train, test) in enumerate(self.folds):
             logger.info("refit %d of %d, to tune the decision threshold", place + 1, len(self.folds))
             refit = clone(model).set_params(
-                decision_threshold=ARGMAX, random_state=model.seed_, callbacks=None, conformal_alpha=0.0
+                **parameters,
+                decision_threshold=ARGMAX,
+                random_state=model.seed_,
+                callbacks=None,
+                conformal_alpha=0.0,
             )
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RAxSSWarning)  # the fit on all series gave the same
+            with quiet():
                 refit.fit(
                     [series[index] for index in train],
                     labels[train],

@@ -16,6 +16,7 @@ import io
 import math
 import platform
 import sys
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -48,10 +49,12 @@ from raxss._core.version import __version__
 from raxss.data.prepare.preprocessing import Scaling
 from raxss.data.training_overlap import TrainingRecord
 from raxss.errors import ModelError
+from raxss.estimator.at_once import is_by_gradients
 from raxss.estimator.config import ADDED_LATER, Config
 from raxss.method.backbones.protocol import build_backbone, describe, n_features, n_outputs_for
 from raxss.method.backbones.window_classifiers import is_fitted_at_once
 from raxss.method.backbones.window_numbers import with_numbers
+from raxss.method.class_weights import checked_class_weight, with_labels
 from raxss.method.feature_heads import FeatureHeads, heads_in_use
 from raxss.method.training.checkpoints import DTYPES, refuse_not_finite, refuse_other_tensors, state_of
 from raxss.uncertainty.calibration import LEVELS, calibration_named
@@ -132,6 +135,7 @@ def describe_model(model: RAxSSClassifier, weights: bytes | None = None) -> dict
         "settings": config.tables(),
         "classes": model.classes_.tolist(),
         "classes_dtype": model.classes_.dtype.str,
+        "class_weight": class_weight_pairs(model.class_weight, config.training.class_weight),
         "n_variates": model.n_variates_,
         "n_features_in": getattr(model, "n_features_in_", None),
         "feature_names_in": np.asarray(getattr(model, "feature_names_in_", [])).tolist(),
@@ -152,6 +156,42 @@ def describe_model(model: RAxSSClassifier, weights: bytes | None = None) -> dict
         "threads": torch.get_num_threads(),
         "versions": versions(),
     }
+
+
+def class_weight_pairs(given: Any, checked: Mapping[str, float] | str) -> list[list[Any]] | None:
+    """Labels and weights as pairs, because the keys of settings are texts; None for ``"balanced"`` and no weights.
+
+    Parameters
+    ----------
+    given, checked
+        ``class_weight`` of the estimator, and of the settings of the fit.
+
+    Examples
+    --------
+    >>> class_weight_pairs({0: 1, 1: 5}, {"0": 1, "1": 5})
+    [[0, 1], [1, 5]]
+    """
+    if isinstance(checked, str) or not checked:
+        return None
+    plain = [key.item() if isinstance(key, np.generic) else key for key in given or ()]
+    labels = {str(key): key for key in plain if isinstance(key, bool | int | float | str)}
+    return [[labels.get(text, text), weight] for text, weight in checked.items()]
+
+
+def _read_class_weight(
+    pairs: Any, checked: Mapping[str, float] | str, classes: NDArray[Any]
+) -> Mapping[Any, float] | str | None:
+    """``class_weight`` of the estimator, its labels as they were given; in older folders those of the classes."""
+    if isinstance(checked, str) or not checked:
+        return checked or None
+    if pairs is None:
+        return with_labels(checked, classes)
+    found = dict(map(tuple, pairs))
+    if any(type(label) not in (bool, int, float, str) for label in found) or (
+        checked_class_weight(found) != checked
+    ):
+        raise ValueError("its class_weight is not that of its settings")
+    return found
 
 
 def _tensors(model: RAxSSClassifier) -> dict[str, torch.Tensor]:
@@ -188,8 +228,11 @@ def _card(facts: dict[str, Any], search: SearchReport | None = None) -> str:
     gaps = facts["gaps"] and GapFinding.from_json(facts["gaps"]).describe()
     entry = facts["learning"]
     diagnosis = None if entry is None else diagnose(LearningReport.from_json(entry))
+    trains = is_by_gradients(
+        Config.from_tables(facts["settings"]), []
+    )  # members of a mixture are named in them
     return environment.from_string(template).render(
-        facts=facts, decision=decision, gaps=gaps, diagnosis=diagnosis, search=search
+        facts=facts, trains=trains, decision=decision, gaps=gaps, diagnosis=diagnosis, search=search
     )
 
 
@@ -223,10 +266,12 @@ def _read_model(kind: type[Model], files: ModelFiles, *, backbone: Any, device: 
             f"model {files.name!r} was fitted with a network of your own, {stated.backbone.backbone}, which is not "
             "loaded by name for safety. Pass it: from_pretrained(folder, backbone=YourNetwork)."
         )
-    model = kind.from_config(Config.from_tables(settings), device=device)
+    config, classes = Config.from_tables(settings), _read_classes(facts)
+    weights = _read_class_weight(facts.get("class_weight"), config.training.class_weight, classes)
+    model = kind.from_config(config, device=device, class_weight=weights)
     model.config_ = model.check_settings()
     _read_plain_facts(model, facts)
-    model.classes_ = _read_classes(facts)
+    model.classes_ = classes
     model.training_data_ = _read_training_data(facts)
     _refuse_other_window(model, stated)
     model.history_ = _read_history(files.history)

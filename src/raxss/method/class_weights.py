@@ -103,6 +103,18 @@ def _by_index(given: Mapping[str, float], classes: NDArray[Any]) -> dict[int, fl
     return named
 
 
+def with_labels(given: Mapping[str, float], classes: NDArray[Any]) -> dict[Any, float]:
+    """The mapping with the labels that its texts name; texts that name no class stay.
+
+    >>> with_labels({"0": 1, "1": 25}, np.array([0.0, 1.0]))
+    {0.0: 1, 1.0: 25}
+    """
+    labels = [_plain(label) for label in classes]
+    return {
+        next((label for label in labels if _same(label, key)), key): weight for key, weight in given.items()
+    }
+
+
 def _same(label: Any, key: str) -> bool:
     """Whether a key of the mapping, which is text, names a label: 1 is named by 1, 1.0 and "1"."""
     if str(label) == key:

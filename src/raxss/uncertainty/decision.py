@@ -33,6 +33,8 @@ INTERRUPTED = "none"
 #: Where the series came from that the threshold was tuned on, and its words in a sentence.
 SOURCES = {
     "validation": "{n} validation series, which choice of the epoch and calibration, if any, have used too",
+    "out-of-fold": "{n} training series, each scored out of fold, by the model without its group; calibration, if "
+    "any, has used such scores too",
     "cross-validation": "{n} series, each scored by the one of {folds} refits that did without it and its group",
     INTERRUPTED: "no series, because training was interrupted: it is the most probable class",
 }

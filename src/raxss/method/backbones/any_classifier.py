@@ -100,16 +100,18 @@ class SklearnClassifier(WindowClassifier):
         """Class weights under the name by which ``fit`` takes them; nothing where all are equal."""
         if np.ptp(weights) == 0:
             return {}
-        last, prefix = self.estimator, ""
-        while isinstance(last, Pipeline):
-            name, last = last.steps[-1]
-            prefix += f"{name}__"
-        if not has_fit_parameter(last, "sample_weight"):
+        last, prefix = _last_step(self.estimator)
+        if not self.takes_weights:
             raise ConfigError(
                 f"class_weight is set, but {type(last).__name__}.fit takes no sample_weight, by which windows are "
                 "weighted. Set class_weight=None, or choose a classifier that takes it."
             )
         return {f"{prefix}sample_weight": weights}
+
+    @property
+    def takes_weights(self) -> bool:
+        """Whether ``fit`` of the classifier, or of the last step of a pipeline, takes ``sample_weight``."""
+        return bool(has_fit_parameter(_last_step(self.estimator)[0], "sample_weight"))
 
     def _posteriors(self, standard: Tensor) -> Tensor:
         return self._posteriors_by(self._fitted, standard)
@@ -124,6 +126,15 @@ class SklearnClassifier(WindowClassifier):
         if len(found):  # which scikit-learn would refuse
             found[:, fitted.classes_] = fitted.predict_proba(standard.double().cpu().numpy())
         return torch.from_numpy(found)
+
+
+def _last_step(estimator: Any) -> tuple[Any, str]:
+    """The classifier of a pipeline, and the prefix of its parameters; else the estimator itself and ``""``."""
+    prefix = ""
+    while isinstance(estimator, Pipeline):
+        name, estimator = estimator.steps[-1]
+        prefix += f"{name}__"
+    return estimator, prefix
 
 
 def maker_of(estimator: Any) -> Callable[..., SklearnClassifier]:

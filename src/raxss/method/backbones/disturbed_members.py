@@ -22,7 +22,7 @@ from raxss.errors import ConfigError
 from raxss.method.aggregation import posteriors_of
 from raxss.method.backbones.mixture_weights import mixture_weights
 from raxss.method.backbones.protocol import WINDOW_CLASSIFIERS, build_backbone, split_mask
-from raxss.method.backbones.window_classifiers import TrainingWindows
+from raxss.method.backbones.window_classifiers import Floats, TrainingWindows
 from raxss.method.disturbances import disturbed
 
 #: Fewer than for other windows: those at unit deviation added nothing.
@@ -96,15 +96,19 @@ class DisturbedMembers(nn.Module):
             self.weights.copy_(torch.from_numpy(weights))
 
     def weigh_by_validation(
-        self, windows: Sequence[Tensor], targets: NDArray[np.int64], series: NDArray[np.int64]
+        self,
+        windows: Sequence[Tensor],
+        targets: NDArray[np.int64],  # (n,)
+        series: NDArray[np.int64],  # (n,)
+        weights: Floats | None = None,  # (n,) class weights
     ) -> None:
         """Weigh the members by disturbed copies of validation windows, given in batches, in evaluation mode."""
         copies = [disturbed_copies(some, self.n_variates, seed=place) for place, some in enumerate(windows)]
         found = [
             torch.stack([_posteriors(member, some, None) for member in self.members]).cpu() for some in copies
         ]
-        weights = mixture_weights(torch.cat(found, dim=1).numpy(), targets, series)
-        self.weights.copy_(torch.from_numpy(weights))
+        found_weights = mixture_weights(torch.cat(found, dim=1).numpy(), targets, series, weights)
+        self.weights.copy_(torch.from_numpy(found_weights))
 
     def mixed_into(self, posteriors: Tensor, windows: Tensor, *, fold: int | None = None) -> Tensor:
         """Posteriors p ``(batch, C)`` by other members -> (1 - g) p + g q; p where a window looks clean."""

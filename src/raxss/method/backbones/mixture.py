@@ -211,7 +211,11 @@ class Mixture(nn.Module):
         self.weights.copy_(torch.from_numpy(mixture_weights(posteriors, targets, series, weights)))
 
     def weigh_by_validation(
-        self, windows: Sequence[Tensor], targets: NDArray[np.int64], series: NDArray[np.int64]
+        self,
+        windows: Sequence[Tensor],
+        targets: NDArray[np.int64],  # (n,)
+        series: NDArray[np.int64],  # (n,)
+        weights: Floats | None = None,  # (n,) class weights
     ) -> None:
         """Set the weights by validation windows, given in batches; those for disturbed windows by copies."""
         self.eval()
@@ -222,8 +226,8 @@ class Mixture(nn.Module):
             ]
             if self.disturbed is not None:
                 inner = [self._without_context(some) for some in windows]
-                self.disturbed.weigh_by_validation(inner, targets, series)
-        self.weigh(torch.cat(found, dim=1).numpy(), targets, series)
+                self.disturbed.weigh_by_validation(inner, targets, series, weights)
+        self.weigh(torch.cat(found, dim=1).numpy(), targets, series, weights)
 
     def held_out(self, fold: int) -> HeldOut:
         """The mixture of its members without a fold."""

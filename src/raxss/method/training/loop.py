@@ -135,15 +135,21 @@ def update_batch_norm(backbone: nn.Module, pool: WindowPool, *, seed: int) -> No
 
 
 def pool_posteriors(
-    backbone: nn.Module, pool: WindowPool, *, autocast: torch.dtype | None = None, every: int = 1
+    backbone: nn.Module,
+    pool: WindowPool,
+    *,
+    autocast: torch.dtype | None = None,
+    places: NDArray[np.int64] | None = None,
 ) -> Tensor:
-    """Posteriors ``(n_windows, C)`` of every n-th window of a pool, dropout off; float32 without ``autocast``."""
+    """Posteriors ``(n_windows, C)`` of a pool's windows, dropout off; float32 without ``autocast``.
+
+    ``places``: indices of the windows ``(n_windows,)``; None: all.
+    """
     backbone.eval()
     precision = mixed_precision(pool.device, autocast) if autocast else exact_arithmetic()
     with torch.inference_mode(), precision:
-        return torch.cat(
-            [posteriors_of(backbone(windows).float()) for windows in pool.all_windows(every=every)]
-        )
+        passes = pool.all_windows() if places is None else pool.windows_at(places)
+        return torch.cat([posteriors_of(backbone(windows).float()) for windows in passes])
 
 
 def validate(

@@ -284,8 +284,12 @@ class WindowPool:
 
     def all_windows(self, *, every: int = 1) -> Iterator[Tensor]:
         """Every n-th window in order, in passes of bounded size."""
+        return self.windows_at(np.arange(0, len(self), every))
+
+    def windows_at(self, places: NDArray[np.int64]) -> Iterator[Tensor]:
+        """Windows by their index ``(n,)``, in passes of bounded size."""
         n_at_once = max(SAMPLES_A_PASS[self.device.type] // (len(self.strip) * self.window_length), 1)
-        for indices in torch.arange(0, len(self), every, device=self.starts.device).split(n_at_once):
+        for indices in torch.from_numpy(places).to(self.starts.device).split(n_at_once):
             yield self.gather(indices)
 
     def _on_device(self, values: Tensor) -> Tensor:
