@@ -12,15 +12,17 @@ loop here with `RAxSSClassifier`, ``--page`` makes the tables, ``--figures`` a C
 
 Arms:
 
-    base        as it is, seeds 0, 1 and 2
-    average     weights of these, averaged over the last quarter of the steps
-    ema         the same, an exponential average
-    ensemble    mean of the window posteriors of the three
-    distilled   one network that learns the ensemble's posteriors on the augmented windows
-    smoothing   targets of .9 and the rest spread over all classes
-    mixup       windows mixed with those of other groups
-    pretrained  contrast of two augmentations of a window first, as many steps, also on held-out windows: no labels
-    longer      no idea, but twice the steps: what `pretrained` has to be compared with
+    base         as it is, seeds 0, 1 and 2
+    average      weights of these, averaged over the last quarter of the steps
+    ema          the same, an exponential average
+    ensemble     mean of the window posteriors of the three
+    distilled    one network that learns the ensemble's posteriors on the augmented windows
+    distilled-b  the same, with teachers that normalise by the batch, as they did in training
+    smoothing    targets of .9 and the rest spread over all classes
+    mixup        windows mixed with those of other groups
+    pretrained   contrast of two augmentations of a window first, as many steps, on training and held-out windows
+                 without labels
+    longer       no idea, but twice the steps: what `pretrained` has to be compared with
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ import argparse
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -67,7 +70,7 @@ from raxss.method.windows import WindowConfig, plan_windows
 from raxss.uncertainty.reliability import CLAMP
 
 INNER_FOLDS, FOLDS_SEED = 3, 7
-SEEDS = (0, 1, 2)  # of `base`, its averages and the ensemble; every other arm has the first
+SEEDS = (0, 1, 2)  # of `base`, its averages and the ensemble
 SMOOTHING = 0.1
 MIXING = 0.2  # both parameters of the beta distribution
 AVERAGED = 0.25  # the share of steps, the last, whose weights are averaged
@@ -75,7 +78,7 @@ DECAY = 0.99  # a step, of the exponential average
 CONTRAST = {"temperature": 0.2, "width": 128, "d": 64}
 NAME, OPTIONS = NETWORK["backbone"], {key: value for key, value in NETWORK.items() if key != "backbone"}
 OF_EVERY_SEED = ("base", "average", "ema")
-ARMS = (*OF_EVERY_SEED, "ensemble", "distilled", "smoothing", "mixup", "pretrained", "longer")
+ARMS = (*OF_EVERY_SEED, "ensemble", "distilled", "distilled-b", "smoothing", "mixup", "pretrained", "longer")
 CPU = torch.device("cpu")
 
 #: Changed windows of a batch and their targets (batch, C) -> what the network is trained on.
@@ -183,8 +186,16 @@ def mixing(groups: Tensor, n_variates: int) -> Change:
     return mixed
 
 
-def taught(teachers: Sequence[nn.Module]) -> Change:
-    """Distillation: targets are the mean posteriors of teachers on the very windows, augmented."""
+def taught(teachers: Sequence[nn.Module], *, by_batch: bool) -> Change:
+    """Distillation: targets are the mean posteriors of teachers on the very windows, augmented.
+
+    Statistics of batch normalisation are those of plain windows, which augmented ones may not have; ``by_batch``
+    takes them from the batch.
+    """
+    teachers = [deepcopy(teacher) for teacher in teachers]
+    for layer in (layer for teacher in teachers for layer in teacher.modules()):
+        if by_batch and isinstance(layer, nn.BatchNorm1d):
+            layer.running_mean = layer.running_var = None
 
     def posteriors(windows: Tensor, targets: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
@@ -271,7 +282,7 @@ def trained(
     learner: Learner | None = None,
     on_step: Callable[[nn.Module], None] = lambda backbone: None,
 ) -> nn.Module:
-    """The network after the epochs of the plan; without an idea that of `fit` without validation, bit for bit."""
+    """The network after the epochs of the plan; without an idea that of `fit` without validation, to rounding."""
     learner = learner or fold.learner(seed)
     pool, plan, step = fold.pool, fold.plan, 0
     truth = F.one_hot(pool.targets, fold.n_classes).float()
@@ -333,7 +344,8 @@ class Networks:
         if arm == "mixup":
             return [trained(fold, seed, change=mixing(fold.groups, fold.pool.n_variates))]
         teachers = [self.base(one)["base"] for one in SEEDS]
-        return teachers if arm == "ensemble" else [trained(fold, seed, change=taught(teachers))]
+        change = taught(teachers, by_batch=arm == "distilled-b")
+        return teachers if arm == "ensemble" else [trained(fold, seed, change=change)]
 
 
 def measure(settings: argparse.Namespace) -> None:
@@ -344,7 +356,7 @@ def measure(settings: argparse.Namespace) -> None:
             fold = fold_of(found, k, steps=settings.steps, stride=settings.stride, marks_padding=True)
             networks, (_, test) = Networks(fold), inner_parts(found, k)
             for arm in settings.arms:
-                for seed in SEEDS if arm in OF_EVERY_SEED else SEEDS[:1]:
+                for seed in SEEDS if arm in OF_EVERY_SEED else settings.seeds:
                     path = settings.out / f"{name}.{k}.{seed}.{arm}.csv"
                     if path.exists():
                         continue
@@ -443,7 +455,7 @@ def page(fits: pd.DataFrame) -> str:
         for arm in ARMS[1:]:
             known = [(parts_of.get((name, arm)), base) for name, base in zip(sets, bases, strict=True)]
             found = [None if mine is None else paired(mine, base, figure) for mine, base in known]
-            means = [item[0] for item in found if item is not None]
+            means = [item[0] for item in found if item is not None] or [math.nan]
             cells = ["" if item is None else f"{item[0]:+.3f} ± {item[1]:.3f}" for item in found]
             error = np.std(means, ddof=1) / math.sqrt(len(means)) if len(means) > 1 else math.nan
             over_sets = f"{np.mean(means):+.3f} ± {error:.3f} | {sum(m < 0 for m in means)} of {len(means)}"
@@ -462,6 +474,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=[])
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--folds", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="Of arms that are not base.")
     parser.add_argument("--steps", type=int, default=0, help="Of the optimiser; 0: as many as fit takes.")
     parser.add_argument("--stride", type=int, help="Of windows; by default that of fit.")
     parser.add_argument(
