@@ -13,6 +13,7 @@ from raxss.errors import ConfigError
 from raxss.method.backbones import disturbed_members
 from raxss.method.backbones.disturbed_members import thinned, with_copies
 from raxss.method.disturbances import DISTURBANCES, MOST_DECIBELS, disturbed
+from raxss.method.windows import windows_of
 
 TREES = {"backbone": "extra-trees", "n_trees": 60}
 RIDGE = {"backbone": "ridge"}
@@ -163,6 +164,12 @@ def test_members_for_disturbed_windows_are_window_classifiers():
         build("mixture", disturbed=["ridge"])
 
 
+def evidence_windows(model, series):
+    """The windows of a series as the model scores them."""
+    scaled = model.scaling_.apply(series)
+    return windows_of(scaled, window_length=model.window_length_, stride=model.stride_).samples.copy()
+
+
 def test_series_in_noise_are_classified_better_and_the_model_is_saved(tmp_path):
     rng = np.random.default_rng(3)
     targets, time = np.arange(60) % 2, np.arange(400)
@@ -178,6 +185,15 @@ def test_series_in_noise_are_classified_better_and_the_model_is_saved(tmp_path):
         model.fit(series[:40], targets[:40])
         found[name] = log_loss(targets[40:], model.predict_proba(spoiled))
     assert found["guarded"] < 0.8 * found["plain"]
+    evidence = model.explain(spoiled[0])
+    shares = evidence.windows["disturbed_share"].to_numpy()
+    with torch.inference_mode():
+        scaled = torch.from_numpy(evidence_windows(model, spoiled[0])).float()
+        np.testing.assert_allclose(shares, model.backbone_.disturbed.share(scaled).numpy(), atol=1e-12)
+    assert f"{len(shares)} windows look as if noise or artefacts disturbed them" in " ".join(
+        evidence.warnings
+    )
+    assert not any("disturbed" in note for note in model.explain(series[40]).warnings)
     again = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "model"))
     np.testing.assert_array_equal(again.predict_proba(spoiled), model.predict_proba(spoiled))
     assert "; of disturbed windows " in model.backbone_.describe_as

@@ -16,6 +16,7 @@ from raxss.data.training_overlap import TrainingRecord
 from raxss.explain.series_evidence import SeriesEvidence
 from raxss.explain.tracing import trace_prediction
 from raxss.method.inference import Predictor
+from raxss.method.window_scorer import score_windows
 from raxss.uncertainty.calibration.maps import Calibration
 from raxss.uncertainty.decision import DecisionThreshold
 from raxss.uncertainty.summary import UncertaintySummary
@@ -76,6 +77,7 @@ def traced(
     summary = model.uncertainty_summary()
     settings = traced_settings(model, predictor, summary)
     neutral = predictor.with_neutral_context() if predictor.takes_context else None
+    gate = getattr(model.backbone_, "disturbed_share", None)
     with summary.seen.states(series) as states:
         predictions = predictor.predictions(series, on_progress=on_progress)
         for prediction, seen in zip(predictions, states, strict=True):
@@ -92,5 +94,8 @@ def traced(
                 without_context=None
                 if neutral is None
                 else next(neutral.predictions([prediction.series], with_lists=False)),
+                disturbed=None
+                if gate is None
+                else score_windows(gate, prediction.windows, device=predictor.device)[0][:, 0].numpy(),
             )
             del prediction  # frees its neighbour lists before the next is computed

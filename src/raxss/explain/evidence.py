@@ -53,7 +53,8 @@ class Evidence:
         ``missing_share`` is their share of the window, and ``nonfinite`` marks those with more than half. Under
         gated weights ``gate`` is added to the support, and ``influence`` goes into the softmax. Where the model
         takes the context of windows, this is ``context_position, context_level, context_amplitude``, and
-        ``from_context_<class>...`` is how far it moves the posterior.
+        ``from_context_<class>...`` is how far it moves the posterior. Where windows look disturbed,
+        ``disturbed_share`` is how far their posterior is that of members for such windows.
     neighbors
         One row a window and rank: ``window, rank, neighbor, start_s, end_s, similarity, overlaps,
         overlap_s, weight_without, weight_change``. Rank 1 is the best. ``overlap_s`` is the time shared with

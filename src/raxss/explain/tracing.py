@@ -33,6 +33,7 @@ BOUNDED = {"local": "the nearest in time", "sampled": "stretches spread evenly o
 #: a handful of windows decides.
 NEARLY_UNIFORM, NEARLY_ONE = 0.95, 0.05
 LEAST_FROM_CONTEXT = 0.005  # of a score, from which on it is stated
+LEAST_DISTURBED = 0.05  # of the weights, from which on members for disturbed windows are stated
 
 
 def trace(
@@ -51,6 +52,7 @@ def trace(
     notes: Sequence[str] = (),
     seen_in_training: str = UNKNOWN,
     without_context: Prediction | None = None,
+    disturbed: NDArray[np.float64] | None = None,
 ) -> SeriesEvidence:
     """Take the prediction of one series apart into windows, weights and neighbours.
 
@@ -78,6 +80,8 @@ def trace(
         Whether the model was fitted on this series: one of `raxss.data.training_overlap.STATES`.
     without_context
         The prediction with the mean context of the training windows, where the model takes the context of windows.
+    disturbed
+        ``(n_windows,)`` how far posteriors are those of members for disturbed windows, where a mixture has such.
 
     Examples
     --------
@@ -120,6 +124,7 @@ def trace(
         **by_class("contribution", aggregation.contributions),
         **{name: getattr(retrieval, name) for name in ("flat", "nonfinite", "lonely", "padded")},
         **({"missing_share": share} if share.any() else {}),
+        **({} if disturbed is None or not disturbed.any() else {"disturbed_share": disturbed}),
     }
     if without_context is not None:
         context = window_context(windows).astype(np.float64)
@@ -241,6 +246,14 @@ def _warnings_about(evidence: SeriesEvidence, lists: NeighborLists) -> list[str]
             f"{n - n_usable} of {n} windows have more than half of their samples missing; their weight is 0 and "
             "they are no one's neighbour."
         )
+    if "disturbed_share" in windows:
+        n_disturbed = int((windows["disturbed_share"] > 0).sum())
+        in_score = float(windows["weight"] @ windows["disturbed_share"])
+        if in_score >= LEAST_DISTURBED:
+            found.append(
+                f"{n_disturbed} of {n} windows look as if noise or artefacts disturbed them; {percent(in_score)} "
+                "of the score come from members of the mixture for such windows."
+            )
     if evidence.from_context is not None:
         place = evidence.classes.index(evidence.predicted)
         moved, now = float(evidence.from_context[place]), float(evidence.probability[place])

@@ -134,6 +134,27 @@ class DisturbedMembers(nn.Module):
         return torch.tensordot(self.weights, found, dims=1)
 
 
+class DisturbedShare(nn.Module):
+    """The share g of `DisturbedMembers` as a module, for evidence: windows -> ``(batch, 1)``.
+
+    Examples
+    --------
+    >>> members = DisturbedMembers(1, 64, 3, tables=DISTURBED)
+    >>> DisturbedShare(members)(torch.zeros(4, 1, 64)).shape
+    torch.Size([4, 1])
+    """
+
+    handles_missing = marks_padding = True
+
+    def __init__(self, members: DisturbedMembers) -> None:
+        super().__init__()
+        self.members = members
+
+    def forward(self, windows: Tensor) -> Tensor:
+        """``(batch, n_variates, length)`` -> g ``(batch, 1)`` in float64."""
+        return self.members.share(windows)[:, None]
+
+
 def _posteriors(classifier: Any, windows: Tensor, fold: int | None) -> Tensor:
     return posteriors_of(classifier.logits_and_features(windows, fold=fold)[0].double())
 

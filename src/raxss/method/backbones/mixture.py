@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from raxss.errors import ConfigError, one_of
 from raxss.method.aggregation import posteriors_of
-from raxss.method.backbones.disturbed_members import DISTURBED, DisturbedMembers
+from raxss.method.backbones.disturbed_members import DISTURBED, DisturbedMembers, DisturbedShare
 from raxss.method.backbones.mixture_weights import mixture_weights
 from raxss.method.backbones.protocol import (
     build_backbone,
@@ -155,6 +155,11 @@ class Mixture(nn.Module):
     def network(self) -> nn.Module | None:
         """The member that is trained by gradients, or None."""
         return next(iter(self._trained), None)
+
+    @property
+    def disturbed_share(self) -> DisturbedShare | None:
+        """How far posteriors are those of members for disturbed windows; None without such members."""
+        return None if self.disturbed is None else DisturbedShare(self.disturbed)
 
     @property
     def share_missing(self) -> bool:
