@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from torch import nn
 
 from raxss.benchmark.analyses.robustness import Robustness, with_fewer_groups
 from raxss.benchmark.evaluation_set import views_of
@@ -100,6 +101,7 @@ class Recorder:
 
     def __init__(self):
         self.params, self.fitted = {}, None
+        self.window_length_, self.stride_, self.backbone_ = 64, 8, nn.Identity()  # of facts
 
     def set_params(self, **params):
         self.params |= params

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -26,6 +27,8 @@ from raxss.explain.neighbour_lists import Columns
 HOW_TO_WRITE: Mapping[str, Any] = {"compression": "zstd", "use_dictionary": ["series"]}
 ROWS_A_GROUP = 2**16  # at least; readers skip and unpack whole groups
 WINDOWS_WAITING = 2**15  # to be written while the next series is computed; a longer series is waited for
+#: Columns of windows that evidence has only where there is something to say: in one table every series has them.
+WHERE_PRESENT = ("missing_share", "disturbed_share")
 
 
 def write_tables(
@@ -33,8 +36,8 @@ def write_tables(
 ) -> int:
     """Write the evidence of many series into one folder: ``windows``, ``neighbors``, ``summary.parquet``.
 
-    The first two are those of `SeriesEvidence` with a column ``series`` before the others. The summary has one
-    row a series: what was predicted and how sure, whether the model was fitted on it, how many windows were
+    The first two are those of `SeriesEvidence` with a column ``series`` before the others; ``missing_share`` and
+    ``disturbed_share`` are there for every series, 0 where its evidence has none. The summary has one row a series: what was predicted and how sure, whether the model was fitted on it, how many windows were
     effective, warnings, settings.
 
     Parameters
@@ -81,8 +84,9 @@ def write_tables(
                 rows.append(_summary_row(item))
                 name = _text(item.name)
                 listed = neighbors.later(item.list_columns(top), name)
-                waiting.append((len(item.columns["window"]), windows.later([item.columns], name), listed))
-                del item  # or it would be held while the next is computed
+                columns = _with_every_share(item.columns)
+                waiting.append((len(columns["window"]), windows.later([columns], name), listed))
+                del item, columns  # or they would be held while the next is computed
                 while sum(n_windows for n_windows, *_ in waiting) > WINDOWS_WAITING:
                     for written in waiting.popleft()[1:]:
                         written.result()  # or the error
@@ -99,6 +103,13 @@ def write_parquet(path: Path, parts: Iterable[Columns]) -> None:
     """Columns to a Parquet file, part by part."""
     with _File(path) as file:
         file.append(parts)
+
+
+def _with_every_share(columns: Columns) -> Columns:
+    """Columns of windows in which those of `WHERE_PRESENT` come last, 0 where the series has none."""
+    none = np.zeros(len(columns["window"]))
+    others = {name: values for name, values in columns.items() if name not in WHERE_PRESENT}
+    return others | {name: columns.get(name, none) for name in WHERE_PRESENT}
 
 
 class _File:

