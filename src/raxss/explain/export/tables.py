@@ -37,8 +37,9 @@ def write_tables(
     """Write the evidence of many series into one folder: ``windows``, ``neighbors``, ``summary.parquet``.
 
     The first two are those of `SeriesEvidence` with a column ``series`` before the others; ``missing_share`` and
-    ``disturbed_share`` are there for every series, 0 where its evidence has none. The summary has one row a series: what was predicted and how sure, whether the model was fitted on it, how many windows were
-    effective, warnings, settings.
+    ``disturbed_share`` are there for every series, 0 where its evidence has none. The summary has one row a series:
+    what was predicted and how sure, whether the model was fitted on it, how many windows were effective, warnings,
+    settings.
 
     Parameters
     ----------
