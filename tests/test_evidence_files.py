@@ -233,7 +233,9 @@ def test_the_evidence_of_many_series_is_one_table(tmp_path):
 
 
 @pytest.mark.parametrize("rows_a_group", [1, 2**16])  # written series by series, or all together
-def test_series_with_and_without_gaps_and_disturbed_windows_share_a_table(rows_a_group, tmp_path, monkeypatch):
+def test_series_with_and_without_gaps_and_disturbed_windows_share_a_table(
+    rows_a_group, tmp_path, monkeypatch
+):
     monkeypatch.setattr("raxss.explain.export.tables.ROWS_A_GROUP", rows_a_group)
     samples = noise(name="with gap").samples.copy()
     samples[0, 100:105] = np.nan
