@@ -10,22 +10,51 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from raxss._core.atomic import canonical_hash
+from raxss.data.prepare.preprocessing import Scaling
 from raxss.data.series import Series
 from raxss.errors import BackboneError
+from raxss.estimator.config import Config
 from raxss.library.encoder import EncodedSeries
 from raxss.method.backbones.protocol import n_features
+from raxss.method.feature_heads import FeatureHeads
 from raxss.method.inference import Predictor
 from raxss.method.training.checkpoints import state_of
 
-if TYPE_CHECKING:
-    from raxss.estimator.classifier import RAxSSClassifier
+
+class Encodable(Protocol):
+    """What of a fitted `RAxSSClassifier` its encoder is made of; classifier.py imports this module."""
+
+    classes_: NDArray[Any]
+    n_variates_: int
+    window_length_: int
+    preparation_: str
+    training_data_: dict[str, Any]
+    backbone_: nn.Module
+    scaling_: Scaling
+    heads_: FeatureHeads | None
+    feature_mean_: NDArray[np.float64]
+    feature_scale_: NDArray[np.float64]
+
+    @property
+    def current_config(self) -> Config:
+        """Settings."""
+        ...
+
+    def predictor(self) -> Predictor:
+        """Of series."""
+        ...
+
+    def known_series(self, X: Any, *, warn: bool = False) -> list[Series]:
+        """Series that fit the training data."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +66,7 @@ class ModelEncoder:
     those at the time it was made.
     """
 
-    model: RAxSSClassifier
+    model: Encodable
     fingerprint: str
     n_features: int
     _predictor: Predictor
@@ -72,7 +101,7 @@ class ModelEncoder:
             )
 
 
-def encoder_of(model: RAxSSClassifier) -> ModelEncoder:
+def encoder_of(model: Encodable) -> ModelEncoder:
     """The encoder of a fitted model; its fingerprint is that of the weights and settings at this moment.
 
     Examples
@@ -97,7 +126,7 @@ def encoder_of(model: RAxSSClassifier) -> ModelEncoder:
     return ModelEncoder(model, _fingerprint(model, predictor), width, predictor.with_features_as_they_are())
 
 
-def _facts(model: RAxSSClassifier, predictor: Predictor) -> dict[str, Any]:
+def _facts(model: Encodable, predictor: Predictor) -> dict[str, Any]:
     return {
         "n_variates": model.n_variates_,
         "preparation": model.preparation_,
@@ -107,7 +136,7 @@ def _facts(model: RAxSSClassifier, predictor: Predictor) -> dict[str, Any]:
     }
 
 
-def _fingerprint(model: RAxSSClassifier, predictor: Predictor) -> str:
+def _fingerprint(model: Encodable, predictor: Predictor) -> str:
     """SHA-256 of all that changes features, whatever device the weights are on.
 
     The rates of the training series are not in it: they decide which series are accepted, not what becomes of them.

@@ -19,7 +19,7 @@ from raxss.data.series import Series
 from raxss.errors import LabelError, LibraryError, LibraryWarning, did_you_mean, display_name, join_names
 from raxss.library.encoder import EncodedSeries
 from raxss.library.folder import check_site, plain_class
-from raxss.library.patient_file import PatientHeader, Recording, Rows
+from raxss.library.patient_file import CaseFacts, PatientHeader, Rows
 from raxss.library.pseudonyms import UNITS, Pseudonyms, unit_and_group
 from raxss.library.selection import Selection
 
@@ -45,7 +45,7 @@ class Planned:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Changes:
     """Planned recordings beside those that a library has."""
 
     new: list[Planned] = field(
@@ -118,9 +118,9 @@ def _refuse_mixed_units(series: Sequence[Series], units: Sequence[str]) -> None:
     )
 
 
-def compared(plans: Iterable[Planned], headers: Mapping[str, PatientHeader], *, replace: bool) -> Comparison:
+def compared(plans: Iterable[Planned], headers: Mapping[str, PatientHeader], *, replace: bool) -> Changes:
     """Tell new recordings from known ones; a changed one is refused by name unless it may be replaced."""
-    found = Comparison()
+    found = Changes()
     holders = {
         item.content: (header.group, item) for header in headers.values() for item in header.recordings
     }
@@ -135,7 +135,7 @@ def compared(plans: Iterable[Planned], headers: Mapping[str, PatientHeader], *, 
         _note_copy(found.copies, plan, holders)
         holders.setdefault(
             plan.content,
-            (plan.group, Recording(name=plan.recording, content=plan.content, label=plan.label, n_windows=0)),
+            (plan.group, CaseFacts(name=plan.recording, content=plan.content, label=plan.label, n_windows=0)),
         )
         found.new.append(plan)
     if found.changed and not replace:
@@ -147,7 +147,7 @@ def compared(plans: Iterable[Planned], headers: Mapping[str, PatientHeader], *, 
     return found
 
 
-def _note_copy(copies: list[str], plan: Planned, holders: Mapping[str, tuple[str, Recording]]) -> None:
+def _note_copy(copies: list[str], plan: Planned, holders: Mapping[str, tuple[str, CaseFacts]]) -> None:
     """Note the same samples under another name: they would count twice, or be their own neighbours."""
     if plan.content not in holders:
         return
@@ -218,7 +218,7 @@ def warn_of_content(
             for site, labels in sorted(of_site.items())
         ]
         _warn(
-            f"the sites have cases of different classes: {join_names(parts, 4)}. Where two sites label alike "
+            f"the sites have cases of different classes: {'; '.join(parts[:4])}. Where two sites label alike "
             "recordings differently, a neighbour's label says where it is from; compare the cases of each site "
             "alone."
         )

@@ -28,7 +28,7 @@ from raxss.data.series import Series
 from raxss.data.splits import group_of
 from raxss.errors import LibraryError, did_you_mean, display_name, join_names
 from raxss.library.additions import (
-    Comparison,
+    Changes,
     Planned,
     compared,
     planned,
@@ -40,9 +40,9 @@ from raxss.library.cases import Cases, Standardisation
 from raxss.library.encoder import FACTS, Encoder, as_encoder
 from raxss.library.folder import LibraryFacts, LibraryFolder, plain_class
 from raxss.library.patient_file import (
+    CaseFacts,
     Patient,
     PatientHeader,
-    Recording,
     Rows,
     patient_bytes,
     read_header,
@@ -434,7 +434,7 @@ class CaseLibrary:
             without_windows=tuple(without),
         )
 
-    def _encoded(self, encoder: Encoder, found: Comparison) -> Iterator[tuple[Planned, Rows | None]]:
+    def _encoded(self, encoder: Encoder, found: Changes) -> Iterator[tuple[Planned, Rows | None]]:
         """The new recordings with their rows, those of a group together."""
         plans = sorted(found.new, key=lambda plan: plan.order)
         if not plans:
@@ -446,13 +446,13 @@ class CaseLibrary:
     def _write_group(self, group: str, new: list[tuple[Planned, Rows | None]]) -> None:
         """Write a group with its new recordings among those that it has."""
         plan = new[0][0]
-        held: dict[str, tuple[Recording, Rows]] = {}
+        held: dict[str, tuple[CaseFacts, Rows]] = {}
         if group in self.groups:
             held = {item.name: (item, rows) for item, rows in self._patient(group).recordings()}
         for entry, rows in new:
             held.pop(entry.recording, None)
             if rows is not None:
-                recording = Recording(
+                recording = CaseFacts(
                     name=entry.recording,
                     content=entry.content,
                     label=entry.label,

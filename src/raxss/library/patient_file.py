@@ -49,7 +49,7 @@ _AGAIN = "Copy the library again, or withdraw this group and add its recordings 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recording:
+class CaseFacts:
     """Facts of one labelled recording of a group."""
 
     name: str  # pseudonym
@@ -66,7 +66,7 @@ class PatientHeader:
     unit: str  # what the group is: "patient", "pair" or "recording"
     site: str
     encoder: str  # fingerprint
-    recordings: tuple[Recording, ...]
+    recordings: tuple[CaseFacts, ...]
     digest: str = ""  # SHA-256 of the file; empty before it is written
 
     @property
@@ -74,7 +74,7 @@ class PatientHeader:
         """Of all recordings."""
         return sum(item.n_windows for item in self.recordings)
 
-    def find(self, name: str) -> Recording | None:
+    def find(self, name: str) -> CaseFacts | None:
         """The recording of this pseudonym, or None."""
         return next((item for item in self.recordings if item.name == name), None)
 
@@ -116,7 +116,7 @@ class Patient:
     header: PatientHeader
     rows: Rows
 
-    def recordings(self) -> Iterator[tuple[Recording, Rows]]:
+    def recordings(self) -> Iterator[tuple[CaseFacts, Rows]]:
         """Each recording with its rows."""
         first = 0
         for item in self.header.recordings:
@@ -316,7 +316,7 @@ def _header_of(facts: Any, n_classes: int, digest: str) -> PatientHeader:
                 f"recording {number} has the label {label} of {n_classes} and {n_windows} windows, of which one at "
                 "least is needed"
             )
-        recordings.append(Recording(name=name, content=content, label=label, n_windows=n_windows))
+        recordings.append(CaseFacts(name=name, content=content, label=label, n_windows=n_windows))
     names = [item.name for item in recordings]
     if names != sorted(set(names)):
         raise ValueError("its recordings are not in the order of their pseudonyms, or one comes twice")
