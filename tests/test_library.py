@@ -156,6 +156,7 @@ def test_cases_of_one_site(tmp_path):
     every, some = library.cases(), library.cases(site="bonn")
     assert (every.site_names, some.site_names) == (("bern", "bonn"), ("bonn",))
     assert_array_equal(some.keys, every.keys[every.site == 1])
+    assert_array_equal(np.repeat(every.case_sites, 5), every.site)
     assert len(some) == 5 * 8
     with pytest.raises(LibraryError, match=r"no site 'bon'; did you mean 'bonn'\?"):
         library.cases(site="bon")
@@ -405,6 +406,9 @@ def test_one_class_no_label_an_unknown_label_and_no_series(tmp_path):
         built(
             tmp_path / "b", [dataclasses.replace(series[0], label=True)], encoder=ToyEncoder(classes=(0, 1))
         )
+    numbers = [dataclasses.replace(item, label=CLASSES.index(item.label)) for item in series]
+    floats = built(tmp_path / "c", numbers, encoder=ToyEncoder(classes=(0.0, 1.0)))
+    assert set(floats.cases().label) == {0, 1}  # 1 and 1.0 are one label
     with pytest.raises(LibraryError, match="no recordings were given"):
         library.add(ToyEncoder(), [], site="bern")
 

@@ -147,6 +147,21 @@ def test_what_a_killed_writer_left_is_passed_over_and_removed_by_the_next(copied
     assert contents(folder) == contents(original.folder)
 
 
+def test_a_damaged_group_may_leave_and_a_damaged_library_says_what_was_done(copied, original):
+    folder, path = copied
+    path.write_bytes(b"damaged")
+    library = CaseLibrary.open(folder)
+    with pytest.raises(
+        LibraryError, match=rf"the group was removed, but another .* damaged.*{path.parent.name}"
+    ):
+        library.withdraw(original.groups[0])
+    assert not (folder / "patients" / original.groups[0]).exists()
+    with pytest.raises(LibraryError, match="nothing was removed, but another one"):
+        library.withdraw("nobody")
+    assert library.withdraw(path.parent.name) == 0
+    assert len(CaseLibrary.open(folder).cases().group_names) == 4
+
+
 # Links, pipes and foreign files -----------------------------------------------------------------------------
 
 
@@ -160,8 +175,12 @@ def test_links_are_refused_wherever_they_lead(copied, tmp_path, part):
     message = refusal(folder)
     assert "link" in message
     assert "elsewhere" not in message
-    with pytest.raises(LibraryError, match="link"):
-        CaseLibrary.open(folder).withdraw(path.parent.name)
+    if part == "cases":  # the link leaves with its group, what it leads to stays
+        assert CaseLibrary.open(folder).withdraw(path.parent.name) == 0
+        assert not path.parent.exists()
+    else:
+        with pytest.raises(LibraryError, match="link"):
+            CaseLibrary.open(folder).withdraw(path.parent.name)
     assert elsewhere.exists()
 
 

@@ -64,7 +64,6 @@ def planned(
         raise LibraryError(
             "no recordings were given; a case library is made of one at least. Pass labelled series."
         )
-    indices = {label: index for index, label in enumerate(classes)}
     found: dict[str, Planned] = {}
     units = [unit_and_group(item) for item in series]
     _refuse_mixed_units(series, [unit for unit, _ in units])
@@ -76,7 +75,7 @@ def planned(
             unit=unit,
             group=names.of_group(place, unit, group),
             recording=names.of_recording(place, unit, group, item),
-            label=_index_of(item, indices),
+            label=_index_of(item, classes),
             content=item.digest,
         )
         same = found.setdefault(entry.recording, entry)
@@ -88,21 +87,21 @@ def planned(
     return list(found.values())
 
 
-def _index_of(item: Series, indices: Mapping[Any, int]) -> int:
+def _index_of(item: Series, classes: tuple[Any, ...]) -> int:
     if item.label is None:
         raise LabelError(
             f"recording {display_name(item.name)} has no label; every case has one. Set Series(label=...), or "
             "leave it out."
         )
     label = plain_class(item.label)
-    # True equals 1 for Python; the types tell them apart.
-    if not any(type(known) is type(label) and known == label for known in indices):
-        known = did_you_mean(str(label), map(str, indices))
-        raise LabelError(
-            f"recording {display_name(item.name)} has the label {label!r}, which the model does not know{known} "
-            "Rename the label, or fit the model with it."
-        )
-    return indices[label]
+    for index, known in enumerate(classes):
+        # True equals 1 for Python, and is another label.
+        if known == label and isinstance(known, bool) == isinstance(label, bool):
+            return index
+    raise LabelError(
+        f"recording {display_name(item.name)} has the label {label!r}, which the model does not "
+        f"know{did_you_mean(str(label), map(str, classes))} Rename the label, or fit the model with it."
+    )
 
 
 def _refuse_mixed_units(series: Sequence[Series], units: Sequence[str]) -> None:

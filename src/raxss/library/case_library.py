@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import replace as replace_fields
 from pathlib import Path
@@ -381,7 +382,7 @@ class CaseLibrary:
             return self._add(encoder, plans, replacing=replace)
 
     def withdraw(self, group: Hashable, *, site: str | None = None) -> int:
-        """Remove a group with all its recordings; returns how many these were.
+        """Remove a group with all its recordings; returns how many these were, 0 where its file was damaged.
 
         Parameters
         ----------
@@ -396,9 +397,16 @@ class CaseLibrary:
             pseudonym = self._find(group, site)
             n_recordings = 0
             if pseudonym is not None:
-                n_recordings = len(self._header(pseudonym).recordings)
+                with suppress(LibraryError):  # one that is damaged may leave as well
+                    n_recordings = len(self._header(pseudonym).recordings)
                 self._folder.take_away(pseudonym)
-            completed = self._settle() or completed
+            try:
+                completed = self._settle() or completed
+            except LibraryError as error:
+                raise LibraryError(
+                    f"{'the group was removed' if pseudonym else 'nothing was removed'}, but another one of the "
+                    f"library {self._folder.name!r} is damaged: {error}"
+                ) from error
         if pseudonym is None and not completed:
             raise LibraryError(
                 f"the group {display_name(str(group))} is not in the library {self._folder.name!r}, of "
@@ -424,8 +432,9 @@ class CaseLibrary:
             without += [plan.series.name for plan, some in rows if some is None]
             n_windows += sum(0 if some is None else len(some.keys) for _, some in rows)
             self._write_group(group, rows)
-        self._settle()
-        warn_of_content(self._headers().values(), self.classes, without)
+            headers.pop(group, None)
+        self._settle(headers)
+        warn_of_content(headers.values(), self.classes, without)
         return Added(
             n_new=len(found.new) - len(found.changed),
             n_unchanged=len(found.unchanged),
@@ -473,10 +482,15 @@ class CaseLibrary:
         )
         self._folder.put(group, patient_bytes(Patient(header, Rows.joined([rows for _, rows in ordered]))))
 
-    def _settle(self) -> bool:
-        """Bring groups, sites and units to what is there; whether library.json said something else."""
+    def _settle(self, known: dict[str, PatientHeader] | None = None) -> bool:
+        """Bring groups, sites and units to what is there; whether library.json said something else.
+
+        Headers that are ``known`` are not read again; those of the other groups are added to them.
+        """
         self.groups = self._folder.groups()
-        return self._write_facts(self._headers().values())
+        headers = {} if known is None else known
+        headers.update({group: self._header(group) for group in self.groups if group not in headers})
+        return self._write_facts(headers.values())
 
     def _write_facts(self, parts: Iterable[PatientHeader | Planned]) -> bool:
         parts = list(parts)

@@ -71,6 +71,11 @@ class Cases:
         """``(n_cases,)`` the label of each case, into ``classes``."""
         return self._first_of_each_case(self.label)
 
+    @property
+    def case_sites(self) -> NDArray[np.int64]:
+        """``(n_cases,)`` the site of each case."""
+        return self._first_of_each_case(self.site)
+
     @classmethod
     def joined(cls, blocks: Sequence[Cases]) -> Cases:
         """Several blocks, one behind the other; no two of them hold the same group."""
