@@ -38,10 +38,9 @@ from raxss.library.search_kernels import (
     further_cases,
 )
 from raxss.library.search_keys import MOST_DISTANCE, Block, Keys, read_keys
-from raxss.library.search_values import PreparedQueries, Values, values_of
+from raxss.library.search_values import ROWS_AT_ONCE, PreparedQueries, Values, values_of
 
 MEASURES = ("cosine", "euclidean")
-_ROWS_AT_ONCE = 256  # queries of one task
 _VALUES_AT_ONCE = 2**24  # of one task: 64 MB
 _FURTHER = 128  # cases a query for which there is room at first
 _PAIRS_AT_ONCE = 2**20  # queries and cases that are compared in float64 together
@@ -411,7 +410,7 @@ class _Task:
         n, n_columns = len(self._queries), len(self._columns.cases)
         each = -(-n // torch.get_num_threads())
         most = max(_VALUES_AT_ONCE // n_columns, 1)
-        n_rows = -(-max(min(each, most, _ROWS_AT_ONCE), 1) // ROWS) * ROWS
+        n_rows = -(-max(min(each, most, ROWS_AT_ONCE), 1) // ROWS) * ROWS
         firsts = iter(range(0, n, n_rows))
 
         def work() -> Iterator[None]:
