@@ -360,20 +360,20 @@ class CaseSearch:
 
     def _columns(self, local_site: Hashable | None) -> Columns:
         """The cases by column; those of a site are local."""
-        local = np.zeros(self.n_cases, bool)
+        tiers = np.zeros(self.n_cases, np.int64)
         if local_site is not None:
             if not self._sites:
                 raise ConfigError(
                     f"local_site is {local_site!r}, but the site of no case is known. Give sites with the cases."
                 )
-            local = np.array([site == local_site for site in self._sites], bool)
+            tiers = np.array([site == local_site for site in self._sites], np.int64)
         layout = self._values.layout
         return Columns(
             layout.cases,
             layout.places,
             self._case_groups,
-            local,
-            np.flatnonzero(local),
+            tiers,
+            1 + int(tiers.max()),
             layout.residuals,
             layout.lengths,
             layout.bundle_residuals,

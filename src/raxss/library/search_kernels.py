@@ -326,8 +326,8 @@ class Columns(NamedTuple):
     cases: Whole  # (n_columns,)
     places: Whole  # (n_cases,) the column of each case
     groups: Whole  # (n_cases,)
-    local: NDArray[np.bool_]  # (n_cases,) of the local site
-    local_cases: Whole
+    tiers: Whole  # (n_cases,) 1: of the local site, which comes first; else 0
+    n_tiers: int  # 2 where there is such a case, else 1
     residuals: Floats  # (n_columns,) r
     lengths: Floats  # (n_columns,) h
     bundle_residuals: Floats  # (n_bundles,) the largest
@@ -470,35 +470,31 @@ def first_lists(
     listed: Whole,  # (n_rows, m) out: cases; -1 where there is none
 ) -> None:
     """The best cases by what their similarity is at least."""
-    m, cap = listed.shape[1], rules.most_a_group
-    local, other, none = _int(1), _int(0), _int(-1)
+    m, cap, none = listed.shape[1], rules.most_a_group, _int(-1)
     cases, groups, residuals, lengths = columns.cases, columns.groups, columns.residuals, columns.lengths
     entries = new_entries(m)
     for row in range(len(values)):
         a, b, c, e = errors.a[row], errors.b[row], errors.c[row], errors.e
-        n = _int(0)
-        for case in columns.local_cases:
-            column = columns.places[case]
-            value = values[row, column]
-            if value > -np.inf:
-                low = value - _error(a, b, c, e, residuals[column], lengths[column])
-                n = offer(entries, n, cap, local, low, case, groups[case], none)
-        worst = _worst(entries, n, none) if n == m else none
-        bar = entries.values[worst] if worst >= 0 else -np.inf
-        for bundle in range(coarse.shape[1]):
-            if coarse[row, bundle] < bar:
-                continue
-            if worst >= 0 and entries.tiers[worst] == 1:
+        n, worst, bar = _int(0), none, -np.inf
+        for tier in range(columns.n_tiers - 1, -1, -1):
+            if worst >= 0 and entries.tiers[worst] > tier:
                 break
-            for column in range(bundle * LANES, (bundle + 1) * LANES):
-                value, case = values[row, column], cases[column]
-                if value < bar or value == -np.inf or case < 0 or columns.local[case]:
+            for bundle in range(coarse.shape[1]):
+                if coarse[row, bundle] < bar:
                     continue
-                low = value - _error(a, b, c, e, residuals[column], lengths[column])
-                if low >= bar:
-                    n = offer(entries, n, cap, other, low, case, groups[case], none)
-                    worst = _worst(entries, n, none) if n == m else none
-                    bar = entries.values[worst] if worst >= 0 else -np.inf
+                for column in range(bundle * LANES, (bundle + 1) * LANES):
+                    value, case = values[row, column], cases[column]
+                    if value < bar or value == -np.inf or case < 0 or columns.tiers[case] != tier:
+                        continue
+                    low = value - _error(a, b, c, e, residuals[column], lengths[column])
+                    if low >= bar:
+                        n = offer(entries, n, cap, tier, low, case, groups[case], none)
+                        worst = _worst(entries, n, none) if n == m else none
+                        # Until what is worst is of this tier, anything is better.
+                        bar = (
+                            entries.values[worst] if worst >= 0 and entries.tiers[worst] == tier else -np.inf
+                        )
+            bar = entries.values[worst] if worst >= 0 else -np.inf
         for place in range(m):
             listed[row, place] = entries.cases[place] if place < n else -1
 
@@ -517,8 +513,7 @@ def further_cases(
     found: Whole,  # out: the cases of all rows, one after another, as far as there is room
 ) -> int:
     """All other cases that the errors cannot rule out, and how many there are."""
-    m, cap = listed.shape[1], rules.most_a_group
-    local, other, none = _int(1), _int(0), _int(-1)
+    m, cap, none = listed.shape[1], rules.most_a_group, _int(-1)
     cases, groups, residuals, lengths = columns.cases, columns.groups, columns.residuals, columns.lengths
     entries = new_entries(m)
     n_found = 0
@@ -529,57 +524,43 @@ def further_cases(
         for place in range(m):
             case = listed[row, place]
             if case >= 0:
-                tier = _int(columns.local[case])
+                tier = columns.tiers[case]
                 n = offer(entries, n, cap, tier, similarity[row, place], case, groups[case], none)
         worst = _worst(entries, n, none) if n == m else none
-        only_local = worst >= 0 and entries.tiers[worst] == 1
-        for case in columns.local_cases:
-            column = columns.places[case]
-            value = values[row, column]
-            if value > -np.inf and not blank[row]:
-                high = value + _error(a, b, c, e, residuals[column], lengths[column])
-                if _may_enter(local, high, case, groups[case], entries, n, cap, worst):
-                    if n_found < len(found):
-                        found[n_found] = case
-                    n_found += 1
-        bar = entries.values[worst] if worst >= 0 else -np.inf
-        for bundle in range(0 if only_local or blank[row] else coarse.shape[1]):
-            residual, length = columns.bundle_residuals[bundle], columns.bundle_lengths[bundle]
-            if coarse[row, bundle] + _error(a, b, c, e, residual, length) < bar:
+        for tier in range(0 if blank[row] else columns.n_tiers):
+            if worst >= 0 and entries.tiers[worst] > tier:
                 continue
-            for column in range(bundle * LANES, (bundle + 1) * LANES):
-                value, case = values[row, column], cases[column]
-                high = value + _error(a, b, c, e, residuals[column], lengths[column])
-                if high < bar or value == -np.inf or case < 0 or columns.local[case]:
+            # A better tier than that of the worst is kept out by groups alone.
+            bar = entries.values[worst] if worst >= 0 and entries.tiers[worst] == tier else -np.inf
+            for bundle in range(coarse.shape[1]):
+                residual, length = columns.bundle_residuals[bundle], columns.bundle_lengths[bundle]
+                if coarse[row, bundle] + _error(a, b, c, e, residual, length) < bar:
                     continue
-                if _may_enter(other, high, case, groups[case], entries, n, cap, worst):
-                    if n_found < len(found):
-                        found[n_found] = case
-                    n_found += 1
+                for column in range(bundle * LANES, (bundle + 1) * LANES):
+                    value, case = values[row, column], cases[column]
+                    high = value + _error(a, b, c, e, residuals[column], lengths[column])
+                    if high < bar or value == -np.inf or case < 0 or columns.tiers[case] != tier:
+                        continue
+                    if _may_enter(tier, high, case, groups[case], entries, n, cap):
+                        if n_found < len(found):
+                            found[n_found] = case
+                        n_found += 1
         counts[row] += n_found
     return n_found
 
 
 @compiled
 def _may_enter(
-    tier: int, high: float, case: int, group: int, entries: Entries, n: int, most_a_group: int, worst: int
+    tier: int, high: float, case: int, group: int, entries: Entries, n: int, most_a_group: int
 ) -> bool:
-    """Whether a case that is not listed may be better than what keeps it out."""
-    if worst >= 0 and not _reaches(tier, high, entries, worst):
-        return False
+    """Whether a case that is above the bar is not listed, and not kept out by better ones of its group."""
     for place in range(n):
         if entries.cases[place] == case:
             return False
-    if _count(entries, n, group) >= most_a_group:
-        return _reaches(tier, high, entries, _worst(entries, n, group))
-    return True
-
-
-@compiled
-def _reaches(tier: int, high: float, entries: Entries, place: int) -> bool:
-    if tier != entries.tiers[place]:
-        return tier > entries.tiers[place]
-    return high >= entries.values[place]
+    if _count(entries, n, group) < most_a_group:
+        return True
+    worst = _worst(entries, n, group)
+    return tier > entries.tiers[worst] or (tier == entries.tiers[worst] and high >= entries.values[worst])
 
 
 @compiled
@@ -601,7 +582,7 @@ def final_lists(
         n = _int(0)
         for pair in range(starts[row], starts[row + 1]):
             case = cases[pair]
-            tier, group = _int(columns.local[case]), columns.groups[case]
+            tier, group = columns.tiers[case], columns.groups[case]
             n = offer(entries, n, most_a_group, tier, similarity[pair], case, group, keys[pair])
         for rank in range(m):
             out_cases[row, rank], out_keys[row, rank], out_similarity[row, rank] = -1, -1, np.nan
