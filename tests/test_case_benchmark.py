@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from benchmarks import cases
+from benchmarks import cases, report
 from benchmarks.cases import Lists, Question
 from benchmarks.common import Disagreement
 from numpy.testing import assert_array_equal
@@ -84,3 +84,19 @@ def test_a_peer_that_answers_wrongly_is_found(here):
         Disagreement, match=r"1,200 clustered keys of 8: similarities of torch and ours .* 3\.0e-03"
     ):
         cases.run([TINY])
+
+
+def test_a_goal_is_measured_where_the_best_peer_does_best():
+    goals = {goal.key: goal for goal in report.GOALS}
+    figures = [(16_000, {"a": 1.7, "b": 11.0}), (1_000_000, {"a": 5.0, "b": 2.5})]
+    questions = [
+        {"n_keys": n_keys, "peers": {name: {"ratio": ratio} for name, ratio in peers.items()}}
+        for n_keys, peers in figures
+    ]
+    everything = {"cpu2": {"cases": {"results": {"questions": questions}}}}
+    assert report.goal_figure(goals["cases"], everything) == 1.7
+    assert report.goal_figure(goals["cases-million"], everything) == 2.5
+    assert (
+        report.goal_figure(goals["cases-million"], {"cpu2": {"cases": {"results": {"questions": []}}}})
+        is None
+    )
