@@ -398,6 +398,7 @@ class _Task:
         self._keys, self._columns, self._rules, self._queries = keys, columns, rules, queries
         self._cosine = measure == "cosine"
         self._prepared: PreparedQueries = values.prepare(queries)
+        self._on_threads = values.on_threads
         # A query of zeros is as similar to all: the earliest cases are listed.
         self._blank: NDArray[np.bool_] = (queries == 0).all(axis=1) & self._cosine
         self.lists = CaseLists(
@@ -408,7 +409,8 @@ class _Task:
     def run(self, on_progress: Callable[[float], None] | None) -> None:
         """Fill the lists."""
         n, n_columns = len(self._queries), len(self._columns.cases)
-        each = -(-n // torch.get_num_threads())
+        n_threads = torch.get_num_threads() if self._on_threads else 1
+        each = -(-n // n_threads)
         most = max(_VALUES_AT_ONCE // n_columns, 1)
         n_rows = -(-max(min(each, most, ROWS_AT_ONCE), 1) // ROWS) * ROWS
         firsts = iter(range(0, n, n_rows))
@@ -423,7 +425,7 @@ class _Task:
                 self._list(slice(first, first + n_some), values[:n_some], coarse[:n_some])
                 yield
 
-        run_on_threads(work, n_tasks=-(-n // n_rows), on_progress=on_progress)
+        run_on_threads(work, n_tasks=-(-n // n_rows), n_threads=n_threads, on_progress=on_progress)
 
     def _list(self, rows: slice, values: NDArray[np.float32], coarse: NDArray[np.float32]) -> None:
         """Lists of some queries: the best by what they are at least, then all that these cannot rule out."""

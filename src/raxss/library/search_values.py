@@ -80,6 +80,7 @@ class Values(Protocol):
     """Approximate values of all cases for some queries."""
 
     layout: CaseLayout
+    on_threads: bool  # whether several threads may fill at once; else products have threads of their own
 
     def prepare(self, queries: NDArray[np.float64]) -> PreparedQueries:
         """From queries (n, d), of norm 1 or 0 for cosine."""
@@ -105,6 +106,8 @@ def values_of(keys: Keys, *, cosine: bool, packed: bool | None = None) -> Values
 
 class PackedKeys:
     """Keys as bytes, LANES cases side by side; those with as many keys together, so that little is padded."""
+
+    on_threads = True
 
     def __init__(self, keys: Keys, *, cosine: bool) -> None:
         counts = np.diff(keys.starts)
@@ -218,6 +221,8 @@ class Pieces:
 
 class PlainKeys:
     """Keys as they are, multiplied in single precision some at a time: no memory besides, on any processor."""
+
+    on_threads = False
 
     def __init__(self, keys: Keys, *, cosine: bool) -> None:
         self.pieces, self.cosine = Pieces(keys, KEYS_AT_ONCE // 4), cosine
