@@ -26,6 +26,7 @@ NOTES = Path(__file__).parent / "NOTES.md"
 PARTS = (
     "retrieval",
     "retrieval-gpu",
+    "cases",
     "network",
     "training",
     "seed",
@@ -175,6 +176,16 @@ def _long_beside(results: Results) -> str:
     )
 
 
+def _least_case_ratio(least_keys: int) -> Callable[[Results], float]:
+    """How many times as long as ours the best peer takes, where it does best."""
+    return lambda results: min(
+        float(peer["ratio"])
+        for item in results["questions"]
+        if item["n_keys"] >= least_keys
+        for peer in item["peers"].values()
+    )
+
+
 def at(*path: str) -> Callable[[Results], float]:
     """The figure at a place in the results.
 
@@ -191,7 +202,7 @@ def at(*path: str) -> Callable[[Results], float]:
     return figure
 
 
-GOALS = (
+GOALS: tuple[Goal, ...] = (
     Goal(
         "retrieval-torch",
         "Retrieval on two cores, times blocked torch (200 k samples, L = 1024, stride 5, m = 10)",
@@ -298,6 +309,26 @@ GOALS = (
         at_least=True,
         unit="windows/s",
         beside=lambda results: f"{number(at('times_the_reference')(results))} times the reference (goal 10)",
+    ),
+    Goal(
+        "cases",
+        "Search among cases on two cores, times the best of torch, faiss and usearch where it does best",
+        "cpu2",
+        "cases",
+        _least_case_ratio(0),
+        1,
+        at_least=True,
+        unit="times",
+    ),
+    Goal(
+        "cases-million",
+        "the same among 1 M keys",
+        "cpu2",
+        "cases",
+        _least_case_ratio(1_000_000),
+        2,
+        at_least=True,
+        unit="times",
     ),
     Goal(
         "seed",

@@ -527,3 +527,45 @@ def stretch_keys(samples: Sequence[float]) -> set[int]:
         content = b"".join(step.to_bytes(4, "little", signed=True) for step in steps)
         keys.add(int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little"))
     return keys
+
+
+# -- Cases ---------------------------------------------------------------------------------------------------
+
+
+def case_similarity(query: Sequence[float], key: Sequence[float], measure: str) -> float:
+    """Cosine, 0 where one is all zeros; or the negative squared distance."""
+    if measure == "euclidean":
+        return -math.fsum((a - b) ** 2 for a, b in zip(query, key, strict=True))
+    norms = math.hypot(*query) * math.hypot(*key)
+    return math.fsum(a * b for a, b in zip(query, key, strict=True)) / norms if norms else 0.0
+
+
+def nearest_cases(
+    query: Sequence[float],
+    keys: Sequence[Sequence[float]],
+    cases: Sequence[int],  # of each key
+    groups: Sequence[Any],  # of each case
+    *,
+    measure: str,
+    n_cases: int,
+    group: Any,  # of the query, or None
+    excluded: Sequence[int] = (),
+    most_a_group: int | None = None,
+    local: Sequence[bool] = (),  # of each case, or nothing
+) -> list[tuple[int, int, float]]:
+    """Case, best key and similarity, best first; similarities within TIE are equal: the earlier is first."""
+    best: dict[int, tuple[float, int]] = {}
+    for number, (key, case) in enumerate(zip(keys, cases, strict=True)):
+        value = case_similarity(query, key, measure)
+        if case not in best or value > best[case][0] + TIE:
+            best[case] = value, number
+    left = [case for case in best if case not in excluded and (group is None or groups[case] != group)]
+    listed: list[tuple[int, int, float]] = []
+    while left and len(listed) < n_cases:
+        first = [case for case in left if local and local[case]] or left
+        highest = max(best[case][0] for case in first)
+        case = min(case for case in first if best[case][0] >= highest - TIE)
+        left.remove(case)
+        if most_a_group is None or sum(groups[other] == groups[case] for other, *_ in listed) < most_a_group:
+            listed.append((case, best[case][1], best[case][0]))
+    return listed

@@ -1,13 +1,15 @@
 """Case library: labelled windows of other recordings, kept for retrieval across recordings.
 
 encoder.py says what a library needs of a model; additions.py, selection.py and pseudonyms.py make cases of series;
-patient_file.py, folder.py and policy.py keep them; case_library.py is the library, cases.py what it gives.
+patient_file.py, folder.py and policy.py keep them; case_library.py is the library, cases.py what it gives; search.py
+finds those that windows are like.
 """
 
 from raxss.library.case_library import Added, CaseLibrary
 from raxss.library.cases import Cases, Standardisation
 from raxss.library.encoder import EncodedSeries, Encoder
 from raxss.library.policy import Policy
+from raxss.library.search import CaseSearch, NearestCases
 from raxss.library.selection import Selection
 
 __all__ = [
@@ -19,4 +21,6 @@ __all__ = [
     "EncodedSeries",
     "Selection",
     "Policy",
+    "CaseSearch",
+    "NearestCases",
 ]
