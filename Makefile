@@ -35,7 +35,8 @@ test: lint  ## lint, types and the tests (8 minutes on two cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(COV)
 
 test-slow: install  ## what takes longer: kill loops, long series
-	$(BIN)/python -m pytest -m "slow and not gpu" --timeout 2400
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "slow and not gpu and not alone" -n $(JOBS) --dist loadfile --timeout 2400
+	$(BIN)/python -m pytest -m "slow and not gpu and alone" --timeout 2400
 
 test-gpu: install  ## what needs a CUDA device
 	$(BIN)/python -m pytest -m gpu

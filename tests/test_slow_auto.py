@@ -78,6 +78,7 @@ def test_a_search_killed_five_times_ends_with_the_choice_and_weights_of_an_undis
     assert not (tmp_path / "model.search").exists()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("budget", "n_series", "length"), [(60, 40, 3000), (30, 60, 300), (60, FEWEST_FOR_A_NETWORK + 10, 200)]
 )

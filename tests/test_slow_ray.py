@@ -34,6 +34,7 @@ from toys import SMALL, waves
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.alone,
     # not imported here: that comes after its variables are set
     pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed"),
     pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
