@@ -52,6 +52,7 @@ def test_every_error_is_also_a_builtin_error_that_fits():
         errors.BackboneError: TypeError,
         errors.TrainingError: ArithmeticError,
         errors.ModelError: ValueError,
+        errors.LibraryError: ValueError,
         errors.OutputError: OSError,
         errors.MissingExtraError: ImportError,
         errors.TooSlowError: RuntimeError,

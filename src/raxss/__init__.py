@@ -1,8 +1,8 @@
 """RAxSS: classify medical time series of any length, and show why.
 
 Follow the data through the packages: data -> method (windows, sampling, retrieval, backbones, aggregation,
-training) -> uncertainty -> explain; estimator drives the chain, benchmark compares it with others, cli has the
-commands.
+training) -> uncertainty -> explain; library keeps cases of other recordings, estimator drives the chain, benchmark
+compares it with others, cli has the commands.
 ``docs/tour.md`` walks one series through.
 """
 

@@ -59,6 +59,10 @@ class ModelError(RAxSSError, ValueError):
     """A model folder or checkpoint is missing, corrupt or made by something else."""
 
 
+class LibraryError(RAxSSError, ValueError):
+    """A case library is missing, corrupt, of another encoder, or cannot take these recordings."""
+
+
 class OutputError(RAxSSError, OSError):
     """A file or folder cannot be written."""
 
@@ -97,6 +101,10 @@ class SearchWarning(RAxSSWarning):
 
 class ModelWarning(RAxSSWarning):
     """A model folder is used, but could not be checked in full."""
+
+
+class LibraryWarning(RAxSSWarning):
+    """A case library can be used, but something in it affects how what it says should be read."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

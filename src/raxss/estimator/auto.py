@@ -39,6 +39,7 @@ from raxss.estimator import inputs
 from raxss.estimator.at_once import MOST_SERIES, is_by_gradients, with_members
 from raxss.estimator.candidates import DEFAULT, Candidate, Facts, candidates_for
 from raxss.estimator.classifier import RAxSSClassifier
+from raxss.estimator.encoder import ModelEncoder
 from raxss.estimator.fit import augmentation_for, chosen_settings, drawn_seed, quiet
 from raxss.estimator.persistence import save_model
 from raxss.estimator.search import (
@@ -411,6 +412,10 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
     def window_probabilities(self, X: Any) -> Iterator[NDArray[np.float64]]:
         """The posteriors of the windows of each series; see `RAxSSClassifier.window_probabilities`."""
         return self._fitted.window_probabilities(self._known(X))
+
+    def encoder(self) -> ModelEncoder:
+        """What a case library needs of the fitted model; see `RAxSSClassifier.encoder`."""
+        return self._fitted.encoder()
 
     def faithfulness(self, X: Any, *, seed: int = 0) -> SeriesFaithfulness:
         """Faithfulness tests of the evidence of one series; see `RAxSSClassifier.faithfulness`."""

@@ -37,6 +37,7 @@ from raxss.errors import SignalWarning
 from raxss.estimator import at_once, inputs, learning, out_of_fold
 from raxss.estimator import fit as steps
 from raxss.estimator.config import Config
+from raxss.estimator.encoder import ModelEncoder, encoder_of
 from raxss.estimator.evidence import summary_of, traced
 from raxss.estimator.persistence import describe_model, load_model, save_model
 from raxss.explain.export.report import report_of
@@ -831,6 +832,11 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         from raxss.explain.faithfulness.model_adapter import WindowModelAdapter
 
         return WindowModelAdapter.of(self.predictor(), tuple(self.classes_.tolist()))
+
+    def encoder(self) -> ModelEncoder:
+        """What a case library needs of the fitted model, see `raxss.library.CaseLibrary`."""
+        check_is_fitted(self, "config_")
+        return encoder_of(self)
 
     def known_series(self, X: Any, *, warn: bool = False) -> list[Series]:
         """Series in any accepted form, checked against the training data (variates, preparation, rate)."""

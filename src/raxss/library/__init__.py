@@ -1,1 +1,22 @@
-"""A library of labelled cases of other recordings, and the search for those that a window is like."""
+"""Case library: labelled windows of other recordings, kept for retrieval across recordings.
+
+encoder.py says what a library needs of a model; additions.py, selection.py and pseudonyms.py make cases of series;
+patient_file.py, folder.py and policy.py keep them; case_library.py is the library, cases.py what it gives.
+"""
+
+from raxss.library.case_library import Added, CaseLibrary
+from raxss.library.cases import Cases, Standardisation
+from raxss.library.encoder import EncodedSeries, Encoder
+from raxss.library.policy import Policy
+from raxss.library.selection import Selection
+
+__all__ = [
+    "CaseLibrary",
+    "Added",
+    "Cases",
+    "Standardisation",
+    "Encoder",
+    "EncodedSeries",
+    "Selection",
+    "Policy",
+]

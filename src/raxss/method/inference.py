@@ -160,6 +160,11 @@ class Predictor:
         neutral = functools.partial(constant_context, values=mean_context(self.backbone))
         return replace(self, context=neutral)
 
+    def with_features_as_they_are(self) -> Predictor:
+        """The same with the features that the network gives, not standardised, and without gate and projection."""
+        zero, one = np.zeros(1), np.ones(1)  # x - 0 and x / 1 are x, bit for bit
+        return replace(self, feature_mean=zero, feature_scale=one, heads=None, weighting=UNIFORM)
+
     def window_probabilities(
         self, series: list[Series], *, on_progress: Callable[[float], None] | None = None
     ) -> Iterator[NDArray[np.float64]]:
