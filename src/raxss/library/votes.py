@@ -298,10 +298,8 @@ class CaseScore:
         """``(n_groups,)`` C_g, the part of the score that rests on cases of each group; the rest is the model's."""
         cases = self.lists.cases
         there = cases >= 0
-        of_group = self.cases.groups[cases[there]]
-        found: Floats = np.bincount(
-            of_group, weights=self.from_cases[there], minlength=len(self.cases.group_names)
-        )
+        found = np.zeros(len(self.cases.group_names))
+        np.add.at(found, self.cases.groups[cases[there]], self.from_cases[there])
         return found
 
     @property
