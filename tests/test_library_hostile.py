@@ -162,6 +162,17 @@ def test_a_damaged_group_may_leave_and_a_damaged_library_says_what_was_done(copi
     assert len(CaseLibrary.open(folder).cases().group_names) == 4
 
 
+def test_a_withdrawal_that_was_interrupted_is_completed_and_no_other_is_taken_for_it(copied):
+    folder, path = copied
+    left = path.parent.rename(path.parent.with_name(f".{path.parent.name}.partial"))
+    with pytest.raises(LibraryError, match="the group 'Ann Lee' is not in the library"):  # Leigh
+        CaseLibrary.open(folder).withdraw("Ann Lee")
+    assert not left.exists()
+    left.mkdir()
+    assert CaseLibrary.open(folder).withdraw(path.parent.name) == 0
+    assert not left.exists()
+
+
 # Links, pipes and foreign files -----------------------------------------------------------------------------
 
 

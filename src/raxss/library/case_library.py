@@ -15,7 +15,7 @@ files, policy.py what is asked, and every read of keys goes through `CaseLibrary
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import replace as replace_fields
@@ -393,21 +393,22 @@ class CaseLibrary:
         """
         with output_lock(self.folder):
             self._refresh()
-            completed = self._folder.clean()
-            pseudonym = self._find(group, site)
+            there = {*self.groups, *self._folder.left_groups()}  # those of a withdrawal that was interrupted
+            pseudonym = self._find(group, site, there)
+            self._folder.clean()
             n_recordings = 0
-            if pseudonym is not None:
+            if pseudonym is not None and pseudonym in self.groups:
                 with suppress(LibraryError):  # one that is damaged may leave as well
                     n_recordings = len(self._header(pseudonym).recordings)
                 self._folder.take_away(pseudonym)
             try:
-                completed = self._settle() or completed
+                self._settle()
             except LibraryError as error:
                 raise LibraryError(
                     f"{'the group was removed' if pseudonym else 'nothing was removed'}, but another one of the "
                     f"library {self._folder.name!r} is damaged: {error}"
                 ) from error
-        if pseudonym is None and not completed:
+        if pseudonym is None:
             raise LibraryError(
                 f"the group {display_name(str(group))} is not in the library {self._folder.name!r}, of "
                 f"{len(self.groups)} groups. Give one of library.groups, or the name that it was added by, as text "
@@ -482,24 +483,22 @@ class CaseLibrary:
         )
         self._folder.put(group, patient_bytes(Patient(header, Rows.joined([rows for _, rows in ordered]))))
 
-    def _settle(self, known: dict[str, PatientHeader] | None = None) -> bool:
-        """Bring groups, sites and units to what is there; whether library.json said something else.
+    def _settle(self, known: dict[str, PatientHeader] | None = None) -> None:
+        """Bring groups, sites and units to what is there.
 
         Headers that are ``known`` are not read again; those of the other groups are added to them.
         """
         self.groups = self._folder.groups()
         headers = {} if known is None else known
         headers.update({group: self._header(group) for group in self.groups if group not in headers})
-        return self._write_facts(headers.values())
+        self._write_facts(headers.values())
 
-    def _write_facts(self, parts: Iterable[PatientHeader | Planned]) -> bool:
-        parts = list(parts)
-        sites, units = {part.site for part in parts}, {part.unit for part in parts}
+    def _write_facts(self, parts: Iterable[PatientHeader | Planned]) -> None:
+        pairs = [(part.site, part.unit) for part in parts]
+        sites, units = {site for site, _ in pairs}, {unit for _, unit in pairs}
         facts = replace_fields(self._facts, sites=tuple(sorted(sites)), units=tuple(sorted(units)))
-        changed = facts != self._facts
         self._folder.write_facts(facts)
         self._facts = facts
-        return changed
 
     def _refresh(self) -> None:
         """What is on the disk now: another writer may have been here."""
@@ -554,11 +553,11 @@ class CaseLibrary:
             )
         return names
 
-    def _find(self, group: Hashable, site: str | None) -> str | None:
-        """The pseudonym of a group, given itself or by name; None where there is none."""
+    def _find(self, group: Hashable, site: str | None, there: Container[str]) -> str | None:
+        """The pseudonym of a group, given itself or by name; None where it is not ``there``."""
         self._check_site(site)
-        if group in self.groups:
-            return str(group)
+        if isinstance(group, str) and group in there:
+            return group
         if not self._key_file.exists():
             return None
         names = self._names()
@@ -566,7 +565,7 @@ class CaseLibrary:
             pseudonym: place
             for place in (self.sites if site is None else (site,))
             for unit in UNITS
-            if (pseudonym := names.of_group(place, unit, group)) in self.groups
+            if (pseudonym := names.of_group(place, unit, group)) in there
         }
         if len(found) > 1:
             raise LibraryError(

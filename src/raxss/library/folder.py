@@ -256,20 +256,22 @@ class LibraryFolder:
             shutil.rmtree(temporary)
             flush(place.parent)
 
-    def clean(self) -> bool:
-        """Remove what killed writers left; whether there was anything."""
+    def left_groups(self) -> set[str]:
+        """Groups that a killed writer left half-written, or half-removed."""
+        entries = self._entries(self.path / PATIENTS)
+        names = {entry.name[1:].removesuffix(PARTIAL) for entry in entries if _is_partial(entry.name)}
+        return {name for name in names if PSEUDONYM.fullmatch(name)}
+
+    def clean(self) -> None:
+        """Remove what killed writers left."""
         patients = self.path / PATIENTS
-        places = [self.path, patients, *(patients / group for group in self.groups())]
-        left = [
-            Path(entry.path) for place in places for entry in self._entries(place) if _is_partial(entry.name)
-        ]
-        for path in left:
-            with named_output(path, "Run the command again when the folder can be written"):
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink()
-        return bool(left)
+        for place in (self.path, patients, *(patients / group for group in self.groups())):
+            for path in [Path(entry.path) for entry in self._entries(place) if _is_partial(entry.name)]:
+                with named_output(path, "Run the command again when the folder can be written"):
+                    if path.is_dir() and not path.is_symlink():
+                        shutil.rmtree(path)
+                    else:
+                        path.unlink()
 
     def _partial(self, group: str) -> Path:
         return self.path / PATIENTS / f".{group}{PARTIAL}"
