@@ -77,15 +77,16 @@ def _only(name: str) -> Callable[[str, argparse.Namespace], dict[str, Any]]:
 
 
 PARTS = {
-    "retrieval": Part("retrieval on the CPU against torch, faiss and stumpy", _only("retrieval"), 14, None),
+    "retrieval": Part("retrieval on the CPU against torch, faiss and stumpy", _only("retrieval"), 15, None),
     "retrieval-gpu": Part("retrieval on the GPU against torch", _only("retrieval_gpu"), None, 1),
+    "cases": Part("search among cases against torch, faiss and usearch", _only("cases"), 4, None),
     "network": Part("windows a second of the network alone", _network, 1, 1),
     "training": Part("windows a second of training against the plain loop", _training, 2, 1),
     "seed": Part("one seed of the paper", _seed, None, 3),
-    "prediction": Part("a recording of 100 channels with evidence", _prediction, 3, 0.5),
+    "prediction": Part("a recording of 100 channels with evidence", _prediction, 1.5, 0.5),
     "long": Part("one channel of a whole day with evidence", _long, 5, 1),
-    "bank": Part("how far the support of a bounded bank is from the exact one", _only("bank"), 1, None),
-    "scaling": Part("cost against length, batch and channels", _scaling, 1.5, 1),
+    "bank": Part("how far the support of a bounded bank is from the exact one", _only("bank"), 0.5, None),
+    "scaling": Part("cost against length, batch and channels", _scaling, 0.5, 1),
 }
 
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 SEED = 69421
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("numpy", "numba", "torch", "triton", "faiss-cpu", "stumpy", "raxss")
+PACKAGES = ("numpy", "numba", "torch", "triton", "faiss-cpu", "usearch", "stumpy", "raxss")
 
 
 class Disagreement(AssertionError):

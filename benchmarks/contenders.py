@@ -187,7 +187,7 @@ def installed_peers() -> Iterator[list[Contender]]:
         yield present
         return
     present.append(Contender(FAISS, clocked(by_faiss), tolerance=FLOAT32_ERROR))
-    with _process_with(blas_environment()) as pool:
+    with process_with(blas_environment()) as pool:
 
         def elsewhere(samples: Samples, case: Case) -> tuple[float, Answer]:
             return pool.submit(_faiss_here, samples, case).result()
@@ -218,7 +218,7 @@ def blas_of_faiss() -> list[str]:
 
 
 @contextmanager
-def _process_with(variables: dict[str, str]) -> Iterator[ProcessPoolExecutor]:
+def process_with(variables: dict[str, str]) -> Iterator[ProcessPoolExecutor]:
     """A fresh process that sees some environment variables from its start, since libraries read them once."""
     before = {name: os.environ.get(name) for name in variables}
     pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))

@@ -26,6 +26,7 @@ NOTES = Path(__file__).parent / "NOTES.md"
 PARTS = (
     "retrieval",
     "retrieval-gpu",
+    "cases",
     "network",
     "training",
     "seed",

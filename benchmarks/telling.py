@@ -43,11 +43,12 @@ def _spaced(text: str) -> str:
 
 
 def _tellers() -> dict[str, Callable[[Results], str]]:
-    from benchmarks import retrieval, training
+    from benchmarks import cases, retrieval, training
 
     return {
         "retrieval": retrieval.tables,
         "retrieval-gpu": _retrieval_gpu_tables,
+        "cases": cases.tables,
         "network": _network_tables,
         "training": training.tell_step,
         "seed": training.tell_seed,

@@ -177,7 +177,7 @@ def test_all_ways_give_the_same_bits(monkeypatch):
         monkeypatch.setattr(search_module, "values_of", make)
         for blocks in ([(keys, cases)], parts):
             for rows in (8, 256):
-                monkeypatch.setattr(search_module, "_ROWS_AT_ONCE", rows)
+                monkeypatch.setattr(search_module, "ROWS_AT_ONCE", rows)
                 answers.append(CaseSearch(blocks, groups).nearest(queries, n_cases=7, most_a_group=2))
     for answer in answers[1:]:
         for array, first in zip(answer.fetched, answers[0].fetched, strict=True):

@@ -38,11 +38,11 @@ from raxss.library.search_kernels import (
     further_cases,
 )
 from raxss.library.search_keys import MOST_DISTANCE, Block, Keys, read_keys
-from raxss.library.search_values import PreparedQueries, Values, values_of
+from raxss.library.search_values import ROWS_AT_ONCE, PreparedQueries, Values, values_of
 
 MEASURES = ("cosine", "euclidean")
-_ROWS_AT_ONCE = 256  # queries of one task
 _VALUES_AT_ONCE = 2**24  # of one task: 64 MB
+_FURTHER = 128  # cases a query for which there is room at first
 _PAIRS_AT_ONCE = 2**20  # queries and cases that are compared in float64 together
 
 
@@ -410,7 +410,7 @@ class _Task:
         n, n_columns = len(self._queries), len(self._columns.cases)
         each = -(-n // torch.get_num_threads())
         most = max(_VALUES_AT_ONCE // n_columns, 1)
-        n_rows = -(-max(min(each, most, _ROWS_AT_ONCE), 1) // ROWS) * ROWS
+        n_rows = -(-max(min(each, most, ROWS_AT_ONCE), 1) // ROWS) * ROWS
         firsts = iter(range(0, n, n_rows))
 
         def work() -> Iterator[None]:
@@ -440,9 +440,11 @@ class _Task:
         similarity[there], keys[there] = self._exact(which[there], listed[there])
         counts, blank = np.empty(n, np.int64), self._blank[rows]
         given = values, coarse, self._columns, errors, rules, blank, listed, similarity
-        further_cases(*given, counts, np.empty(0, np.int64))
-        found = np.empty(int(counts.sum()), np.int64)
-        further_cases(*given, counts, found)
+        found = np.empty(_FURTHER * n, np.int64)
+        n_found = further_cases(*given, counts, found)
+        if n_found > len(found):
+            found = np.empty(n_found, np.int64)
+            further_cases(*given, counts, found)
         ends = np.cumsum(counts)
         first = 0
         while first < n:  # as many rows as may be compared together, or one
@@ -476,7 +478,7 @@ class _Task:
         keys = self._keys
         similarity, best = np.empty(len(rows)), np.empty(len(rows), np.int64)
         blocks = keys.block_of[cases]
-        order = np.argsort(blocks, kind="stable") if len(keys.blocks) > 1 else np.arange(len(rows))
+        order = np.argsort(blocks * keys.n_cases + cases)  # keys of a case are read once for several queries
         used, starts = np.unique(blocks[order], return_index=True)
         for block, which in zip(used.tolist(), np.split(order, starts[1:]), strict=False):
             place = int(keys.block_starts[block])

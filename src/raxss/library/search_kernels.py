@@ -433,8 +433,8 @@ def offer(
 
 
 @compiled
-def _error(errors: Errors, row: int, residual: float, length: float) -> float:
-    return errors.a[row] * residual + errors.b[row] * length + errors.c[row] + errors.e * length * length
+def _error(a: float, b: float, c: float, e: float, residual: float, length: float) -> float:
+    return a * residual + b * length + c + e * length * length
 
 
 @compiled
@@ -472,79 +472,35 @@ def first_lists(
     """The best cases by what their similarity is at least."""
     m, cap = listed.shape[1], rules.most_a_group
     local, other, none = _int(1), _int(0), _int(-1)
+    cases, groups, residuals, lengths = columns.cases, columns.groups, columns.residuals, columns.lengths
     entries = new_entries(m)
     for row in range(len(values)):
+        a, b, c, e = errors.a[row], errors.b[row], errors.c[row], errors.e
         n = _int(0)
         for case in columns.local_cases:
             column = columns.places[case]
-            if values[row, column] > -np.inf:
-                low = values[row, column] - _error(
-                    errors, row, columns.residuals[column], columns.lengths[column]
-                )
-                n = offer(entries, n, cap, local, low, case, columns.groups[case], none)
+            value = values[row, column]
+            if value > -np.inf:
+                low = value - _error(a, b, c, e, residuals[column], lengths[column])
+                n = offer(entries, n, cap, local, low, case, groups[case], none)
         worst = _worst(entries, n, none) if n == m else none
+        bar = entries.values[worst] if worst >= 0 else -np.inf
         for bundle in range(coarse.shape[1]):
-            if worst >= 0 and (entries.tiers[worst] == 1 or coarse[row, bundle] < entries.values[worst]):
+            if coarse[row, bundle] < bar:
                 continue
+            if worst >= 0 and entries.tiers[worst] == 1:
+                break
             for column in range(bundle * LANES, (bundle + 1) * LANES):
-                case = columns.cases[column]
-                value = values[row, column]
-                if case < 0 or value == -np.inf or columns.local[case]:
+                value, case = values[row, column], cases[column]
+                if value < bar or value == -np.inf or case < 0 or columns.local[case]:
                     continue
-                low = value - _error(errors, row, columns.residuals[column], columns.lengths[column])
-                if worst >= 0 and low < entries.values[worst]:
-                    continue
-                n = offer(entries, n, cap, other, low, case, columns.groups[case], none)
-                worst = _worst(entries, n, none) if n == m else none
+                low = value - _error(a, b, c, e, residuals[column], lengths[column])
+                if low >= bar:
+                    n = offer(entries, n, cap, other, low, case, groups[case], none)
+                    worst = _worst(entries, n, none) if n == m else none
+                    bar = entries.values[worst] if worst >= 0 else -np.inf
         for place in range(m):
             listed[row, place] = entries.cases[place] if place < n else -1
-
-
-@compiled
-def _further_of(
-    row: int,
-    values: Singles,
-    coarse: Singles,
-    columns: Columns,
-    errors: Errors,
-    rules: Rules,
-    listed: Whole,  # (n_rows, m)
-    similarity: Floats,  # (n_rows, m) of the listed, exact
-    found: Whole,  # out; or too short, and then nothing is written beyond its end
-) -> int:
-    """How many other cases the errors cannot rule out, and which."""
-    m, cap = listed.shape[1], rules.most_a_group
-    entries = new_entries(m)
-    local, other, none = _int(1), _int(0), _int(-1)
-    n, n_found = _int(0), 0
-    for place in range(m):
-        case = listed[row, place]
-        if case >= 0:
-            tier = _int(columns.local[case])
-            n = offer(entries, n, cap, tier, similarity[row, place], case, columns.groups[case], none)
-    worst = _worst(entries, n, none) if n == m else none
-    for case in columns.local_cases:
-        if _may_enter(row, columns.places[case], local, values, columns, errors, rules, entries, n, worst):
-            if n_found < len(found):
-                found[n_found] = case
-            n_found += 1
-    if worst >= 0 and entries.tiers[worst] == 1:
-        return n_found
-    for bundle in range(coarse.shape[1]):
-        if worst >= 0:
-            residual, length = columns.bundle_residuals[bundle], columns.bundle_lengths[bundle]
-            error = _error(errors, row, residual, length)
-            if coarse[row, bundle] + error < entries.values[worst]:
-                continue
-        for column in range(bundle * LANES, (bundle + 1) * LANES):
-            case = columns.cases[column]
-            if case < 0 or columns.local[case]:
-                continue
-            if _may_enter(row, column, other, values, columns, errors, rules, entries, n, worst):
-                if n_found < len(found):
-                    found[n_found] = case
-                n_found += 1
-    return n_found
 
 
 @compiled
@@ -556,46 +512,65 @@ def further_cases(
     rules: Rules,
     blank: NDArray[np.bool_],  # (n_rows,) rows whose first list is final, since they are as similar to all
     listed: Whole,  # (n_rows, m)
-    similarity: Floats,  # (n_rows, m)
+    similarity: Floats,  # (n_rows, m) of these, exact
     counts: Whole,  # (n_rows,) out
-    found: Whole,  # out: the cases of all rows, one after another; may be empty, to count alone
-) -> None:
-    """All other cases that the errors cannot rule out."""
-    total = 0
+    found: Whole,  # out: the cases of all rows, one after another, as far as there is room
+) -> int:
+    """All other cases that the errors cannot rule out, and how many there are."""
+    m, cap = listed.shape[1], rules.most_a_group
+    local, other, none = _int(1), _int(0), _int(-1)
+    cases, groups, residuals, lengths = columns.cases, columns.groups, columns.residuals, columns.lengths
+    entries = new_entries(m)
+    n_found = 0
     for row in range(len(values)):
-        counts[row] = 0
-        if not blank[row]:
-            room = found[min(total, len(found)) :]
-            counts[row] = _further_of(row, values, coarse, columns, errors, rules, listed, similarity, room)
-        total += counts[row]
+        counts[row] = -n_found
+        a, b, c, e = errors.a[row], errors.b[row], errors.c[row], errors.e
+        n = _int(0)
+        for place in range(m):
+            case = listed[row, place]
+            if case >= 0:
+                tier = _int(columns.local[case])
+                n = offer(entries, n, cap, tier, similarity[row, place], case, groups[case], none)
+        worst = _worst(entries, n, none) if n == m else none
+        only_local = worst >= 0 and entries.tiers[worst] == 1
+        for case in columns.local_cases:
+            column = columns.places[case]
+            value = values[row, column]
+            if value > -np.inf and not blank[row]:
+                high = value + _error(a, b, c, e, residuals[column], lengths[column])
+                if _may_enter(local, high, case, groups[case], entries, n, cap, worst):
+                    if n_found < len(found):
+                        found[n_found] = case
+                    n_found += 1
+        bar = entries.values[worst] if worst >= 0 else -np.inf
+        for bundle in range(0 if only_local or blank[row] else coarse.shape[1]):
+            residual, length = columns.bundle_residuals[bundle], columns.bundle_lengths[bundle]
+            if coarse[row, bundle] + _error(a, b, c, e, residual, length) < bar:
+                continue
+            for column in range(bundle * LANES, (bundle + 1) * LANES):
+                value, case = values[row, column], cases[column]
+                high = value + _error(a, b, c, e, residuals[column], lengths[column])
+                if high < bar or value == -np.inf or case < 0 or columns.local[case]:
+                    continue
+                if _may_enter(other, high, case, groups[case], entries, n, cap, worst):
+                    if n_found < len(found):
+                        found[n_found] = case
+                    n_found += 1
+        counts[row] += n_found
+    return n_found
 
 
 @compiled
 def _may_enter(
-    row: int,
-    column: int,
-    tier: int,
-    values: Singles,
-    columns: Columns,
-    errors: Errors,
-    rules: Rules,
-    entries: Entries,
-    n: int,
-    worst: int,
+    tier: int, high: float, case: int, group: int, entries: Entries, n: int, most_a_group: int, worst: int
 ) -> bool:
     """Whether a case that is not listed may be better than what keeps it out."""
-    value = values[row, column]
-    if value == -np.inf:
-        return False
-    case = columns.cases[column]
-    high = value + _error(errors, row, columns.residuals[column], columns.lengths[column])
     if worst >= 0 and not _reaches(tier, high, entries, worst):
         return False
-    group = columns.groups[case]
     for place in range(n):
         if entries.cases[place] == case:
             return False
-    if _count(entries, n, group) >= rules.most_a_group:
+    if _count(entries, n, group) >= most_a_group:
         return _reaches(tier, high, entries, _worst(entries, n, group))
     return True
 

@@ -8,6 +8,8 @@ decided by the same loops as on the CPU, so lists are the same.
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -17,7 +19,14 @@ from raxss._core.memory import available_bytes, gigabytes
 from raxss.errors import DataError
 from raxss.library.search_kernels import Errors, reduce_bundles
 from raxss.library.search_keys import Keys
-from raxss.library.search_values import CaseLayout, Pieces, PreparedQueries, plain_errors, plain_queries
+from raxss.library.search_values import (
+    ROWS_AT_ONCE,
+    CaseLayout,
+    Pieces,
+    PreparedQueries,
+    plain_errors,
+    plain_queries,
+)
 
 _KEYS_AT_ONCE = 2**18
 _COARSER = {"highest": 0.0, "high": 2.0**-9, "medium": 2.0**-6}  # torch may then multiply with fewer digits
@@ -28,7 +37,8 @@ class KeysOnDevice:
 
     def __init__(self, keys: Keys, *, cosine: bool, device: torch.device) -> None:
         self.pieces, self.cosine, self.device = Pieces(keys, _KEYS_AT_ONCE), cosine, device
-        n_bytes = 4 * keys.n_keys * (keys.width + 1)
+        self.lock = threading.Lock()  # products of one block of queries at a time: they are the larger part
+        n_bytes = 4 * keys.n_keys * (keys.width + 1) + 8 * ROWS_AT_ONCE * min(_KEYS_AT_ONCE, keys.n_keys)
         free = available_bytes(device)
         if free is not None and n_bytes > free:
             raise DataError(
@@ -73,8 +83,9 @@ class _QueriesOnDevice:
         values[:, len(keys.pieces.cases) :] = -np.inf
         gain = 1.0 if keys.cosine else 2.0
         of_keys = zip(keys.pieces.bounds, keys.vectors, keys.shifts, keys.counts, strict=True)
-        for (begin, end), vectors, shifts, counts in of_keys:
-            products = torch.addmm(shifts[:, None], vectors, self._queries[rows].T, alpha=gain)
-            largest = torch.segment_reduce(products, "max", lengths=counts, axis=0) + self._bases[rows]
-            values[:, begin:end] = largest.T.cpu().numpy()
+        with keys.lock:
+            for (begin, end), vectors, shifts, counts in of_keys:
+                products = torch.addmm(shifts[:, None], vectors, self._queries[rows].T, alpha=gain)
+                largest = torch.segment_reduce(products, "max", lengths=counts, axis=0) + self._bases[rows]
+                values[:, begin:end] = largest.T.cpu().numpy()
         reduce_bundles(values, coarse)

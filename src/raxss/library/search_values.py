@@ -41,6 +41,7 @@ from raxss.library.search_kernels import (
 )
 from raxss.library.search_keys import KEYS_AT_ONCE, Keys
 
+ROWS_AT_ONCE = 256  # queries of one task
 _ROUNDING = 2.0**-20  # of |q| |k|: more than all roundings of a value to single precision
 _SMALLEST = 2.0**-148  # what single precision loses of numbers near 0
 
