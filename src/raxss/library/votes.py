@@ -252,11 +252,8 @@ class CaseScore:
     @property
     def is_near(self) -> Flags:
         """``(n_windows,)`` whether a window has a case that is near enough to vote."""
-        best = (
-            self.lists.similarity[:, 0]
-            if self.lists.similarity.shape[1]
-            else np.full(len(self.influence), np.nan)
-        )
+        # Not the first of the list: cases of a local site come before more similar ones.
+        best = np.where(self.lists.cases >= 0, self.lists.similarity, -np.inf).max(axis=1, initial=-np.inf)
         near = self.influence.sum(axis=1) > 0
         return near if self.least_similarity is None else near & (best >= self.least_similarity)
 
