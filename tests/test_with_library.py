@@ -26,7 +26,8 @@ from raxss.library.vote_fit import (
     fit_votes,
 )
 from raxss.library.vote_settings import VoteSettings
-from toys import waves
+from raxss.method.window_scorer import Scorer
+from toys import NETWORK, waves
 
 RIDGE = {"backbone": "ridge", "window_length": 32, "stride": 16, "random_state": 0, "device": "cpu"}
 BUILD = {"site": "bern", "windows_a_recording": 5}
@@ -268,8 +269,9 @@ def test_tau_and_least_similarity_are_fitted_on_other_groups(library):
     unit = keys / np.linalg.norm(keys, axis=1, keepdims=True)
     best = np.where(group[:, None] == group, -np.inf, unit @ unit.T).max(axis=1)
     assert_allclose(found.least_similarity, np.sort(best)[int(np.ceil(0.01 * len(best))) - 1], atol=1e-6)
+    assert found.most_distance > 0
     given = fit_votes(index, FIXED, mode="mixed")
-    assert (given.tau, given.mixing, given.least_similarity) == (0.1, 0.4, None)
+    assert (given.tau, given.mixing, given.least_similarity, given.most_distance) == (0.1, 0.4, None, None)
     assert (given.tau_from, given.mixing_from) == (GIVEN, GIVEN)
 
 
@@ -462,17 +464,69 @@ def test_where_no_case_or_one_class_is_left_the_model_answers_and_says_so(model,
     assert_array_equal(found, model.predict_proba(known[:1]))
 
 
+def strange_signals():
+    """Signals that are no oscillations of people."""
+    rng, time = np.random.default_rng(0), np.arange(120)
+    signals = {
+        "noise": rng.normal(size=120), "flat": 1 + 1e-3 * rng.normal(size=120), "ramp": 0.1 * time,
+        "alternating": (-1.0) ** time, "square": np.sign(np.sin(0.9 * time)), "spikes": 5.0 * (time % 16 == 5),
+        "growing": np.exp(time / 20), "outliers": 50 * rng.standard_cauchy(120),
+        "walk": np.cumsum(rng.normal(size=120)), "saw": 1.0 * (time % 7),
+    }  # fmt: skip
+    return [
+        Series(values, rate=10.0, name=name, origin={"patient": name}) for name, values in signals.items()
+    ]
+
+
 def test_a_series_that_no_case_is_near_says_so_instead_of_voting(model, library, new):
-    with_cases = model.with_library(library, "votes", settings=VoteSettings(least_similarity=0.7))
-    strange = Series((-1.0) ** np.arange(120), rate=10.0, name="strange", origin={"patient": "x"})
-    far, near = with_cases.score_cases([strange, new[0]])
-    assert far.far_share == pytest.approx(1)
-    assert near.far_share < 0.5
-    assert any(sentence.startswith("far from all cases: windows with 100%") for sentence in far.warnings)
-    assert "far" not in near.case_notes
-    assert far.probability.tobytes() == model.predict_proba([strange])[0].tobytes()
-    with pytest.warns(LibraryWarning, match="series 'strange': far from all cases"):
-        with_cases.predict([strange])
+    with_cases, strange = model.with_library(library, "votes"), strange_signals()
+    for item in with_cases.score_cases(strange):
+        assert item.far_share > 0.8
+        assert any(sentence.startswith("far from all cases: windows with") for sentence in item.warnings)
+        assert item.score.mixing_of_windows[~item.score.is_near].sum() == 0
+    assert item.far_share == pytest.approx(1)  # and then bits are the model's
+    assert item.probability.tobytes() == model.predict_proba(strange)[-1].tobytes()
+    assert not any("far" in item.case_notes for item in with_cases.score_cases(new))
+    with pytest.warns(LibraryWarning, match=r"series 'noise': far from all cases.*\(9 more series likewise"):
+        with_cases.predict(strange)
+    trusting = model.with_library(library, "votes", settings=VoteSettings(least_similarity=-1))
+    assert not any("far" in item.case_notes for item in trusting.score_cases(strange))
+    strict = model.with_library(library, "votes", settings=VoteSettings(least_similarity=1))
+    (item,) = strict.score_cases(new[:1])
+    assert "similarity at most 0." in item.case_notes["far"]
+
+
+def test_distances_are_those_of_the_nearest_key_listed(model, library, new):
+    (item,) = model.with_library(library, "votes").score_cases(new[:1])
+    features = next(model.encoder().encode(new[:1])).features
+    queries = item.index.standardisation_of(new[0], VoteSettings()).apply(features).astype(float)
+    keys = np.concatenate(item.index.blocks).astype(float)[item.score.lists.keys]
+    assert_allclose(
+        item.score.distances, np.linalg.norm(queries[:, None] - keys, axis=2).min(axis=1), atol=1e-6
+    )
+    with pytest.raises(DataError, match="most_distance is 2, but distances need the norms"):
+        dataclasses.replace(item.score, most_distance=2.0, norms=None)
+
+
+def test_a_series_is_scored_once(model, library, new, monkeypatch):
+    with_cases, n_calls = model.with_library(library, "votes", settings=FIXED), []
+    launch = Scorer.launch
+    monkeypatch.setattr(
+        Scorer, "launch", lambda *args, **kwargs: n_calls.append(1) or launch(*args, **kwargs)
+    )
+    list(with_cases.score_cases(new))
+    assert len(n_calls) == len(new)
+
+
+def test_without_lambda_bits_are_those_of_a_network(known, new, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        network = RAxSSClassifier(**NETWORK | {"max_epochs": 1}).fit(
+            waves(np.random.default_rng(0), n_series=8)
+        )
+    library = CaseLibrary.build(network, known[:8], folder=tmp_path / "library", **BUILD)
+    shown = network.with_library(library, settings=FIXED)
+    assert shown.predict_proba(new).tobytes() == network.predict_proba(new).tobytes()
 
 
 def test_an_unknown_group_is_said(model, library, new, tmp_path):

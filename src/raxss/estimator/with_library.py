@@ -35,7 +35,7 @@ from raxss.errors import (
     one_of,
 )
 from raxss.estimator.series_cases import SeriesCases
-from raxss.library.case_index import CaseIndex, OwnCases
+from raxss.library.case_index import CaseIndex, OwnCases, norms_of
 from raxss.library.case_library import CaseLibrary
 from raxss.library.cases import Standardisation
 from raxss.library.pseudonyms import unit_and_group
@@ -222,6 +222,9 @@ class CaseModel:
             tau=fitted.tau,
             prior=None if self.settings.prior is None else np.array(self.settings.prior),
             least_similarity=fitted.least_similarity,
+            most_distance=fitted.most_distance,
+            norms=norms_of(features),
+            key_norms=index.key_norms,
         )
 
     def _series_cases(
@@ -273,13 +276,11 @@ class CaseModel:
                 f"all cases that the series may see are {index.classes[labels[0]]!r}, and would say so whatever "
                 "came. The score is the model's alone. Add recordings of another class and group."
             )
-        elif far > MOSTLY and score.least_similarity is not None:
-            best = best_similarity(score.nearest.similarity).max(initial=-1.0)
+        elif far > MOSTLY:
             notes["far"] = (
-                f"far from all cases: windows with {far:.0%} of the weight are less similar to every case (at most "
-                f"{best:.2f}) than nearly all windows of the library are to other groups "
-                f"({score.least_similarity:.2f}), and do not vote. Check preparation and montage, or add "
-                "recordings like this one."
+                f"far from all cases: windows with {far:.0%} of the weight are not like any case "
+                f"({_how_far(score)}), and do not vote. Check preparation and montage, or add recordings like this "
+                "one."
             )
         if own.unknown:
             reason = (
@@ -358,8 +359,8 @@ class CaseModel:
     def _labelled(self, index: CaseIndex) -> Iterator[LabelledScore]:
         """The series to fit on, each with its own group left out."""
         plain = FittedVotes(
-            library=index.library, state=index.state, tau=1.0, mixing=1.0, least_similarity=None, tau_from="",
-            mixing_from="", least_similarity_from="",
+            library=index.library, state=index.state, tau=1.0, mixing=1.0, least_similarity=None,
+            most_distance=None, tau_from="", mixing_from="", least_similarity_from="",
         )  # fmt: skip
         classes = self.classes_.tolist()
         predictor = self.model.predictor()
@@ -461,6 +462,18 @@ class CaseModel:
         if fit_on is not None:
             found._fit_on = found._checked(fit_on)
         return found
+
+
+def _how_far(score: CaseScore) -> str:
+    """The best figures of a series beside what is needed."""
+    figures = []
+    if score.least_similarity is not None:
+        best = best_similarity(score.nearest.similarity).max(initial=-1.0)
+        figures.append(f"similarity at most {best:.2f}, needed is {score.least_similarity:.2f}")
+    if score.most_distance is not None:
+        least = score.distances.min(initial=np.inf)
+        figures.append(f"distance at least {least:.3g}, needed is {score.most_distance:.3g} at most")
+    return "; ".join(figures)
 
 
 def _plain(label: Any) -> Any:

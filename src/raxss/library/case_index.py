@@ -66,9 +66,9 @@ class CaseIndex:
     >>> library = CaseLibrary.build(model, series, folder=folder, site="bern", windows_a_recording=4)
     >>> index = CaseIndex.of(library)
     >>> index.search
-    CaseSearch(8 cases of 8 groups, 32 keys of 38, cosine)
+    CaseSearch(8 cases of 8 groups, 32 keys of 16, cosine)
     >>> index.own_keys(2).shape, index.labelled.labels.sum()
-    ((4, 38), np.int64(4))
+    ((4, 16), np.int64(4))
     """
 
     library: str  # id
@@ -170,6 +170,11 @@ class CaseIndex:
         return self.blocks[block][rows - first_of_block[block]]
 
     @functools.cached_property
+    def key_norms(self) -> NDArray[np.float64]:
+        """``(n_keys,)`` norms of the standardised keys."""
+        return np.concatenate([norms_of(block) for block in self.blocks])
+
+    @functools.cached_property
     def _layout(self) -> tuple[Integers, Integers, Integers]:
         """Keys by case, where those of each case begin, and where each block begins."""
         counts = np.bincount(self.key_case, minlength=len(self))
@@ -210,10 +215,11 @@ class CaseIndex:
 
     def nearest_of_cases(
         self, cases: Integers, settings: VoteSettings, *, most_windows: int
-    ) -> list[NearestCases]:
+    ) -> list[tuple[NearestCases, NDArray[np.float64]]]:
         """The cases of other groups nearest to stored windows of each of some cases, spread evenly.
 
         At most ``most_windows`` of a case, at least 2 as a rule; so the cost of leave-one-group-out is bounded.
+        With the norms of these windows.
         """
         queries = []
         for case in cases:
@@ -230,7 +236,10 @@ class CaseIndex:
             **self._settings(settings),
         )
         ends = np.cumsum(lengths)
-        return [rows_of(found, slice(end - n, end)) for end, n in zip(ends, lengths, strict=True)]
+        return [
+            (rows_of(found, slice(end - len(part), end)), norms_of(part))
+            for end, part in zip(ends, queries, strict=True)
+        ]
 
     def _settings(self, settings: VoteSettings) -> dict[str, Any]:
         return {
@@ -238,6 +247,15 @@ class CaseIndex:
             "most_a_group": settings.most_a_group,
             "local_site": settings.local_site,
         }
+
+
+def norms_of(features: NDArray[np.float32]) -> NDArray[np.float64]:
+    """``(n,)`` norms of the rows, in float64.
+
+    >>> norms_of(np.array([[3, 4]], np.float32))
+    array([5.])
+    """
+    return np.sqrt(np.einsum("ij,ij->i", features, features, dtype=np.float64))
 
 
 def rows_of(nearest: NearestCases, rows: slice) -> NearestCases:

@@ -186,6 +186,10 @@ class CaseScore:
         Settings of the votes.
     least_similarity
         A window whose best case is less similar than this has no vote; None: every window with a case votes.
+    most_distance, norms, key_norms
+        A window that is farther than this from all its cases has no vote either; with the norms of the windows'
+        features ``(n_windows,)`` and of all keys ``(n_keys,)``, for similarities that are cosines. A cosine alone
+        does not tell a window that is strange by being large.
 
     Examples
     --------
@@ -213,6 +217,9 @@ class CaseScore:
     tau: float
     prior: Floats | None = None
     least_similarity: float | None = None
+    most_distance: float | None = None
+    norms: Floats | None = None
+    key_norms: Floats | None = None
     left_out: Hashable = None  # the group that the score is without
 
     def __post_init__(self) -> None:
@@ -223,6 +230,11 @@ class CaseScore:
             raise DataError(
                 f"weights of shape {self.weights.shape} and posteriors of shape {self.posteriors.shape} do not go "
                 f"with cases of {n} windows and {self.cases.n_classes} classes."
+            )
+        if self.most_distance is not None and (self.norms is None or self.key_norms is None):
+            raise DataError(
+                f"most_distance is {self.most_distance:g}, but distances need the norms of windows and keys. Give "
+                "norms and key_norms, or no most_distance."
             )
         _ = self._votes  # or an error: tau and prior are checked there
 
@@ -254,8 +266,26 @@ class CaseScore:
         """``(n_windows,)`` whether a window has a case that is near enough to vote."""
         # Not the first of the list: cases of a local site come before more similar ones.
         best = np.where(self.lists.cases >= 0, self.lists.similarity, -np.inf).max(axis=1, initial=-np.inf)
-        near = self.influence.sum(axis=1) > 0
-        return near if self.least_similarity is None else near & (best >= self.least_similarity)
+        near: Flags = self.influence.sum(axis=1) > 0
+        if self.least_similarity is not None:
+            near &= best >= self.least_similarity
+        if self.most_distance is not None:
+            near &= self.distances <= self.most_distance
+        return near
+
+    @property
+    def distances(self) -> Floats:
+        """``(n_windows,)`` of each window to the nearest of the keys listed, sqrt(q² + h² - 2 q h s); inf without.
+
+        Only where norms are known, and similarities are cosines.
+        """
+        if self.norms is None or self.key_norms is None:
+            return np.full(len(self.influence), np.inf)
+        own, keys = self.norms[:, None], self.key_norms[self.lists.keys]
+        squares = np.square(own) + np.square(keys) - 2 * own * keys * self.lists.similarity
+        there = np.where(self.lists.cases >= 0, np.maximum(squares, 0.0), np.inf)
+        found: Floats = np.sqrt(there.min(axis=1, initial=np.inf))
+        return found
 
     @property
     def mixing_of_windows(self) -> Floats:
