@@ -238,23 +238,32 @@ def test_shuffled_labels_are_at_chance_where_true_ones_are_not(model, known, new
     assert 0.2 < np.mean(figures[1:]) < 0.8
 
 
-def test_without_a_group_is_what_a_library_answers_that_it_left(model, library, new, tmp_path):
-    settings = VoteSettings(tau=0.1, mixing=0.5, least_similarity=0.3, prior=(0.4, 0.6), n_cases=6)
-    whole = model.with_library(library, "mixed", settings=settings)
+@pytest.mark.parametrize("place", [0, 3, 8])
+@pytest.mark.parametrize(
+    "settings", [VoteSettings(), VoteSettings(mixing=0.5, least_similarity=0.3, prior=(0.4, 0.6), n_cases=6)]
+)
+def test_without_a_group_is_what_a_library_answers_that_it_left(
+    model, library, new, tmp_path, place, settings
+):
+    mode = "votes" if settings.mixing is None else "mixed"
+    whole = model.with_library(library, mode, settings=settings)
     left = copied(library, tmp_path)
-    gone = library.groups[3]
+    gone = library.groups[place]
     left.withdraw(gone)
     held = CaseIndex.of(library).standardisations
-    rebuilt = CaseModel(model, left, mode="mixed", settings=settings, standardisations=held)
-    n_listed = 0
-    for before, after in zip(whole.score_cases(new), rebuilt.score_cases(new), strict=True):
-        assert_allclose(before.score.without(gone).probability, after.score.probability, rtol=0, atol=1e-12)
+    rebuilt = CaseModel(model, left, mode=mode, settings=settings, standardisations=held)
+    rebuilt._fitted = dataclasses.replace(whole.fitted, state=left.state)  # tau, lambda and limits held
+    n_listed, queries = 0, [*new, *strange_signals()]
+    for before, after in zip(whole.score_cases(queries), rebuilt.score_cases(queries), strict=True):
+        expected = after.score.probability[before.predicted]
+        without = before.score.without(gone).probability
+        assert_allclose(without, after.score.probability, rtol=0, atol=1e-12)
         groups = before.groups_table().set_index("group")
         if gone in groups.index:
             n_listed += 1
-            expected = after.score.probability[before.predicted]
             assert_allclose(groups.loc[gone, "probability_without"], expected, rtol=0, atol=1e-12)
-            assert_allclose(groups.loc[gone, "change"], expected - before.probability[before.predicted])
+            change = expected - before.probability[before.predicted]
+            assert_allclose(groups.loc[gone, "change"], change, rtol=0, atol=1e-12)
     assert n_listed
 
 

@@ -37,7 +37,8 @@ FAR = 0.01  # share of the library's own windows, groups counting alike, that wo
 #: no new person; on recordings it was not measured yet.
 FARTHER = 2.0
 FLOOR = 0.01  # E
-MOST_WINDOWS = 2**14  # stored windows that are queries of the fit
+MOST_RECORDINGS = 512  # of the library that the fit leaves out one after the other, spread evenly
+MOST_WINDOWS = 2**13  # of these, altogether
 
 GIVEN = "given"
 BY_MODE = "by mode"
@@ -106,9 +107,8 @@ class LabelledScore:
 
     def probabilities(self, tau: float, mixings: Sequence[float]) -> Floats:  # (n_mixings,)
         """P[y] at each lambda, of which it is a straight line: lambda enters no weight."""
-        none, full = (
-            replace(self.score, tau=tau, mixing=mixing).probability[self.label] for mixing in (0.0, 1.0)
-        )
+        full = replace(self.score, tau=tau, mixing=1.0).probability[self.label]
+        none = self.score.weights @ self.score.posteriors[:, self.label]
         found: Floats = none + np.asarray(mixings) * (full - none)
         return found
 
@@ -228,7 +228,8 @@ def _own_scores(index: CaseIndex, settings: VoteSettings) -> list[LabelledScore]
         local = cases[np.array(index.case_sites) == settings.local_site]
         if len(set(index.labelled.groups[local].tolist())) > 1:
             cases = local
-    cases = cases[:: -(-len(cases) // MOST_WINDOWS)]
+    n = min(len(cases), MOST_RECORDINGS)
+    cases = cases[np.linspace(0, len(cases) - 1, n).round().astype(np.int64)]  # pseudonyms: in no order
     names, n_classes = index.labelled.group_names, index.labelled.n_classes
     lists = index.nearest_of_cases(cases, settings, most_windows=max(MOST_WINDOWS // len(cases), 2))
     found = []
