@@ -467,6 +467,8 @@ def test_where_no_case_or_one_class_is_left_the_model_answers_and_says_so(model,
     ):
         found = with_cases.predict_proba(own)
     assert_array_equal(found, model.predict_proba(own))
+    alone = model.with_library(library, "votes").fitted  # one group: nothing to leave out
+    assert (alone.least_similarity, alone.most_distance, alone.tau) == (None, None, 1.0)
     two = CaseLibrary.build(model, known[:4], folder=tmp_path / "two", **BUILD)
     with_cases = model.with_library(two, "votes", settings=FIXED)
     with pytest.warns(LibraryWarning, match=r"'ann0 night 0': all cases that the series may see are 'fast'"):
@@ -550,6 +552,11 @@ def test_an_unknown_group_is_said(model, library, new, tmp_path):
     (item,) = with_cases.score_cases(new[:1])
     assert item.group_unknown
     assert "the key file of the library is missing" in item.case_notes["group unknown"]
+    (tmp_path / "library.key").write_text("raxss-library-key-1\n" + "0" * 64 + "\n")
+    (tmp_path / "library.key").chmod(0o600)
+    with pytest.raises(LibraryError, match=r"key file 'library\.key' is of another library"):
+        with_cases.predict_proba(new[:1])
+    (tmp_path / "library.key").unlink()
     with pytest.warns(LibraryWarning, match="the own group of 16 series of fit_on is unknown"):
         model.with_library(without_key, "mixed", fit_on=new)
 
