@@ -569,3 +569,36 @@ def nearest_cases(
         if most_a_group is None or sum(groups[other] == groups[case] for other, *_ in listed) < most_a_group:
             listed.append((case, best[case][1], best[case][0]))
     return listed
+
+
+def case_score(
+    keys: Any, case: Any, labels: Any, groups: Any, queries: Any, weights: Any, posteriors: Any, *,
+    own: int | None, prior: Any, mixing: float, tau: float, least: float | None, n_cases: int, most_a_group: int,
+) -> Any:  # fmt: skip
+    """The score of one series with cases (`raxss.library.votes`), window by window and case by case."""
+    n_classes = len(posteriors[0])
+    visible = [j for j in range(len(labels)) if groups[j] != own]
+    n_of_group = {group: sum(groups[j] == group for j in visible) for group in set(groups)}
+    v = {j: 1.0 / n_of_group[groups[j]] for j in visible}
+    if prior is not None:
+        total = {c: sum(v[j] for j in visible if labels[j] == c) for c in range(n_classes)}
+        v = {j: v[j] * prior[labels[j]] / sum(prior) / total[labels[j]] for j in visible}
+    score = [0.0] * n_classes
+    for k, query in enumerate(queries):
+        best = {}
+        for j in visible:
+            own_keys = [np.asarray(keys[i], dtype=np.float64) for i in range(len(case)) if case[i] == j]
+            best[j] = max(float(query @ h / np.sqrt((query @ query) * (h @ h))) for h in own_keys)
+        listed: list[int] = []
+        for j in sorted(visible, key=lambda j: (-best[j], j)):
+            if len(listed) < n_cases and sum(groups[i] == groups[j] for i in listed) < most_a_group:
+                listed.append(j)
+        votes = bool(listed) and (least is None or best[listed[0]] >= least)
+        total_influence = sum(v[j] * np.exp(best[j] / tau) for j in listed)
+        for c in range(n_classes):
+            q = sum(v[j] * np.exp(best[j] / tau) for j in listed if labels[j] == c)
+            mixed = (
+                (1 - mixing) * posteriors[k][c] + mixing * q / total_influence if votes else posteriors[k][c]
+            )
+            score[c] += weights[k] * mixed
+    return np.array(score)

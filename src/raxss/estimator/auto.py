@@ -56,6 +56,7 @@ from raxss.estimator.search import (
     seconds_of,
 )
 from raxss.estimator.search_report import SearchReport
+from raxss.estimator.with_library import CaseModel
 from raxss.explain.export.report.page import Report
 from raxss.explain.series_evidence import SeriesEvidence
 from raxss.method.backbones.beats import FEWEST_SECONDS_OF_BEATS, holds_beats
@@ -69,6 +70,7 @@ from raxss.uncertainty.summary import ScoredSeries
 
 if TYPE_CHECKING:
     from raxss.explain.faithfulness.running import SeriesFaithfulness
+    from raxss.library.case_library import CaseLibrary
 
 logger = logging.getLogger("raxss")
 
@@ -417,6 +419,10 @@ class AutoRAxSS(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ig
     def encoder(self) -> ModelEncoder:
         """What a case library needs of the fitted model; see `RAxSSClassifier.encoder`."""
         return self._fitted.encoder()
+
+    def with_library(self, library: CaseLibrary, mode: str = "evidence", **settings: Any) -> CaseModel:
+        """``best_estimator_`` with a case library; see `RAxSSClassifier.with_library`."""
+        return self._fitted.with_library(library, mode, **settings)
 
     def faithfulness(self, X: Any, *, seed: int = 0) -> SeriesFaithfulness:
         """Faithfulness tests of the evidence of one series; see `RAxSSClassifier.faithfulness`."""

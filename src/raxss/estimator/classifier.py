@@ -40,6 +40,7 @@ from raxss.estimator.config import Config
 from raxss.estimator.encoder import ModelEncoder, encoder_of
 from raxss.estimator.evidence import summary_of, traced
 from raxss.estimator.persistence import describe_model, load_model, save_model
+from raxss.estimator.with_library import CaseModel
 from raxss.explain.export.report import report_of
 from raxss.explain.export.report.page import Report
 from raxss.explain.series_evidence import SeriesEvidence
@@ -71,6 +72,7 @@ from raxss.uncertainty.validation import ValidationReport
 if TYPE_CHECKING:
     from raxss.explain.faithfulness.model_adapter import WindowModelAdapter
     from raxss.explain.faithfulness.running import SeriesFaithfulness
+    from raxss.library.case_library import CaseLibrary
 
 logger = logging.getLogger("raxss")
 
@@ -837,6 +839,10 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """What a case library needs of the fitted model, see `raxss.library.CaseLibrary`."""
         check_is_fitted(self, "config_")
         return encoder_of(self)
+
+    def with_library(self, library: CaseLibrary, mode: str = "evidence", **settings: Any) -> CaseModel:
+        """The fitted model with labelled cases of other recordings; ``settings`` are those of `CaseModel`."""
+        return CaseModel(self, library, mode=mode, **settings)
 
     def known_series(self, X: Any, *, warn: bool = False) -> list[Series]:
         """Series in any accepted form, checked against the training data (variates, preparation, rate)."""

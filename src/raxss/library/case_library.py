@@ -250,6 +250,11 @@ class CaseLibrary:
         return max(self._facts.units, key=UNITS.index, default=UNITS[-1])
 
     @property
+    def has_key_file(self) -> bool:
+        """Whether the key file is at hand, without which no group is found by its name."""
+        return self._key_file.exists()
+
+    @property
     def state(self) -> str:
         """Hash over the files of all groups: other after `add` or `withdraw`, whatever the order they came in.
 

@@ -60,6 +60,9 @@ class Prediction:
     aggregation: Aggregation
     uncalibrated: NDArray[np.float64] | None  # (n_windows, C); None without a calibration of windows
     calibrated: NDArray[np.float64] | None = None  # (C,); None without a calibration of series
+    features: NDArray[np.float32] | None = (
+        None  # (n_windows, d) as the network gives them, where they were kept
+    )
 
     @property
     def probability(self) -> NDArray[np.float64]:
@@ -94,6 +97,7 @@ class _Work:
     scores: Scores
     retrieval: Retrieval | None = None
     gate: NDArray[np.float64] | None = None
+    features: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -126,18 +130,22 @@ class Predictor:
         series: list[Series],
         *,
         with_lists: bool = True,
+        keep_features: bool = False,
         on_progress: Callable[[float], None] | None = None,
     ) -> Iterator[Prediction]:
         """Samples -> windows -> posteriors and support -> series probability, one series after the other.
 
-        Without ``with_lists`` retrieval is skipped where the score does not depend on it. ``on_progress`` is
-        called with the share of all work done, also within a series.
+        Without ``with_lists`` retrieval is skipped where the score does not depend on it. With ``keep_features``
+        a prediction has the features of its windows, which come from the same pass as the score.
+        ``on_progress`` is called with the share of all work done, also within a series.
         """
         retrieves = with_lists or self.retrieves
-        with_features = self.gated or (retrieves and self.retrieval.space == "features")
+        with_features = keep_features or self.gated or (retrieves and self.retrieval.space == "features")
         n_scored = sum(map(self.n_windows, series))
         progress = _ShareDone(n_scored + (sum(map(self._effort, series)) if retrieves else 0.0), on_progress)
-        launched = self._launched(series, progress, retrieves=retrieves, with_features=with_features)
+        launched = self._launched(
+            series, progress, retrieves=retrieves, with_features=with_features, keep_features=keep_features
+        )
         yield from map(self._finished, self._behind(launched))
 
     @property
@@ -231,7 +239,13 @@ class Predictor:
         )
 
     def _launched(
-        self, series: list[Series], progress: _ShareDone, *, retrieves: bool, with_features: bool
+        self,
+        series: list[Series],
+        progress: _ShareDone,
+        *,
+        retrieves: bool,
+        with_features: bool,
+        keep_features: bool = False,
     ) -> Iterator[_Work]:
         """Retrieval for a group of series, then the network for one after the other."""
         scorer, settings = Scorer(self.backbone, self.device, context=self.context), self._retrieval_settings
@@ -246,6 +260,9 @@ class Predictor:
                 windows = windows_of(scaled[which], window_length=self.window_length, stride=self.stride)
                 on_progress = progress.part(len(windows))
                 scores = scorer.launch(windows, with_features=with_features, on_progress=on_progress)
+                kept = None  # a copy: they are standardised in place
+                if keep_features and scores.features is not None:
+                    kept = scores.features.astype(np.float32)
                 gate = self.standardise(scores.features)
                 if in_features and scores.features is not None:
                     settings |= {"measure": "cosine", "features": [self.compared(scores.features)]}
@@ -253,7 +270,7 @@ class Predictor:
                     (found[which],) = cached_retrieve_many(
                         [scaled[which]], **settings, on_progress=on_progress
                     )
-                yield _Work(item, scaled[which], windows, scores, found[which], gate)
+                yield _Work(item, scaled[which], windows, scores, found[which], gate, kept)
                 found[which] = None
 
     def _finished(self, work: _Work) -> Prediction:
@@ -267,6 +284,7 @@ class Predictor:
             aggregation,
             None if self.calibration is None else uncalibrated,
             self.calibrate(aggregation.series_probability) if self.series_calibration else None,
+            work.features,
         )
 
     def aggregate(
