@@ -1,4 +1,4 @@
-"""`AutoRAxSS`, what takes longer: all checks of scikit-learn, kills, a budget that is kept. `make test-slow`."""
+"""`AutoRAxSS`, what takes longer: kills, a budget that is kept, every candidate. `make test-slow`."""
 
 import json
 import signal
@@ -8,7 +8,6 @@ import time
 
 import numpy as np
 import pytest
-from sklearn.utils.estimator_checks import check_estimator
 
 from raxss import AutoRAxSS, RAxSSClassifier, Series
 from raxss.estimator.candidates import CANDIDATES, FEWEST_FOR_A_NETWORK, Facts, candidates_for
@@ -16,12 +15,6 @@ from raxss.method.windows import MANY_SERIES
 from toys import planted
 
 pytestmark = pytest.mark.slow
-
-
-def test_it_passes_every_check_of_scikit_learn():
-    checks = check_estimator(AutoRAxSS(n_trials=2, device="cpu"), on_skip=None)
-    assert {check["status"] for check in checks} == {"passed"}
-    assert len(checks) >= 50
 
 
 @pytest.fixture
@@ -80,7 +73,7 @@ def test_a_search_killed_five_times_ends_with_the_choice_and_weights_of_an_undis
 
 @pytest.mark.alone
 @pytest.mark.parametrize(
-    ("budget", "n_series", "length"), [(60, 40, 3000), (30, 60, 300), (60, FEWEST_FOR_A_NETWORK + 10, 200)]
+    ("budget", "n_series", "length"), [(60, 40, 3000), (60, 60, 300), (60, FEWEST_FOR_A_NETWORK + 10, 200)]
 )
 def test_a_budget_is_kept(budget, n_series, length):
     """The goal is a tenth more at most; the limit here is three times that, for machines that others use too."""
