@@ -80,11 +80,13 @@ def unit_and_group(series: Series) -> tuple[str, Hashable]:
     ('patient', 'ann')
     >>> unit_and_group(Series([0.0], name="night"))
     ('recording', 'night')
+    >>> unit_and_group(Series([0.0], group=7.0))
+    ('patient', '7')
     """
     for unit in UNITS:
         group = group_of(series, unit)
         if group is not None:
-            return unit, group
+            return unit, tuple(_texts(group)) if isinstance(group, tuple) else _text(group)
     return UNITS[-1], series.name
 
 
