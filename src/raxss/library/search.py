@@ -576,7 +576,7 @@ def _check_magnitude(largest: NDArray[np.float64], what: str) -> None:
         )
 
 
-def _whole(name: str, value: int, least: int) -> int:
+def _whole(name: str, value: int | np.integer[Any], least: int) -> int:
     """A number that may be one of numpy's."""
     number = int(value) if isinstance(value, np.integer) else value
     at_least(name, number, least)
