@@ -157,7 +157,9 @@ class CaseLibrary:
         policy
             What the library may be used for, written to policy.toml; None: `Policy()`.
         name
-            Tells libraries under one key file and encoder apart; part of the id.
+            Part of the id, which is otherwise the same for every library under one key file that has the same
+            encoder and selection, whatever its recordings. Give each of several libraries a name of its own, one a
+            fold for instance: else a model takes one for the other.
         """
         encoder, place = as_encoder(model), LibraryFolder(folder)
         settings = Selection(windows_a_recording=windows_a_recording, selection=selection, seed=seed)
@@ -359,7 +361,8 @@ class CaseLibrary:
     ) -> Added:
         """Add labelled recordings; those that are there with the same samples and label stay as they are.
 
-        Group by group: one that was interrupted is completed by the same call.
+        Group by group: one that was interrupted is completed by the same call. If the process was killed, `sites`
+        may have one without cases until the next addition or withdrawal.
 
         Parameters
         ----------
