@@ -422,12 +422,12 @@ class CaseLibrary:
         """Encode and write what is new; the lock is held."""
         self._folder.clean()
         headers = self._headers()
-        found = compared(plans, headers, replace=replacing)
-        warn_of_copies(found.copies)
-        encoded = encoded_rows(encoder, found, self.selection, width=self.width)
         left_out: list[Planned] = []
         n_windows = 0
         try:
+            found = compared(plans, headers, replace=replacing)
+            warn_of_copies(found.copies)
+            encoded = encoded_rows(encoder, found, self.selection, width=self.width)
             # Before the groups, so that none is of a site that library.json does not know.
             self._write_facts([*headers.values(), *found.new])
             for group, members in itertools.groupby(encoded, key=lambda item: item[0].group):
