@@ -230,6 +230,82 @@ def test_queries_of_any_size_and_keys_near_the_limits_of_single_precision(way):
     assert_allclose(found.similarity[0], [1.0, 5 / np.sqrt(50), 1 / np.sqrt(5), 0.0], atol=1e-6)
 
 
+@pytest.mark.parametrize("size", [1e-18, 3e-22, 1e-22, 5e-23, 2e-23, 1e-30])
+def test_distances_below_single_precision_are_compared(way, monkeypatch, size):
+    monkeypatch.setattr(naive, "TIE", 0.0)
+    rng = np.random.default_rng(69421)
+    n_cases, d = 150, 2
+    keys = (rng.normal(size=(n_cases, d)) * size).astype(np.float32)
+    queries = rng.normal(size=(40, d)) * size
+    groups = [f"p{case}" for case in range(n_cases)]
+    search = CaseSearch([(keys, np.arange(n_cases))], groups, measure="euclidean")
+    check(
+        search.nearest(queries, n_cases=5),
+        queries,
+        keys,
+        np.arange(n_cases),
+        groups,
+        measure="euclidean",
+        most_a_group=None,
+        local=[],
+        group_of=lambda row: None,
+        excluded_of=lambda row: set(),
+    )
+
+
+def test_products_beyond_single_precision_are_compared(way):
+    """Where q·k overflows, a case must not look as if it had been left out, nor be like anything."""
+    rng = np.random.default_rng(69421)
+    n_cases, d = 60, 64
+    keys = (rng.normal(size=(n_cases, d)) * 0.7e38).clip(-3e38, 3e38).astype(np.float32)
+    keys[:20] = np.sign(keys[:20]) * 3e38
+    keys[-20:] *= np.float32(1e-38)
+    queries = np.concatenate([keys[:3], -keys[:3], keys[-2:], rng.normal(size=(4, d))]).astype(float)
+    groups = [f"p{case}" for case in range(n_cases)]
+    found = CaseSearch([(keys, np.arange(n_cases))], groups).nearest(queries, n_cases=n_cases)
+    assert (found.cases >= 0).all()
+    check(
+        found,
+        queries,
+        keys,
+        np.arange(n_cases),
+        groups,
+        measure="cosine",
+        most_a_group=None,
+        local=[],
+        group_of=lambda row: None,
+        excluded_of=lambda row: set(),
+    )
+
+
+@pytest.mark.parametrize("measure", ["cosine", "euclidean"])
+def test_the_precision_of_products_is_that_of_the_search_not_of_its_making(monkeypatch, measure):
+    monkeypatch.setattr(search_module, "values_of", on_torch_cpu)
+    search = CaseSearch([(np.eye(3), [0, 1, 2])], list("abc"), measure=measure)
+    query = np.array([[0.6, 0.8, 0.0]])
+    errors = {}
+    for precision in ("highest", "high", "medium"):
+        monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda precision=precision: precision)
+        errors[precision] = float(search._values.prepare(query).errors.b[0])
+    assert errors["highest"] < 2.0**-15 < 2.0**-9 <= errors["high"] < 2.0**-6 <= errors["medium"]
+
+
+def test_groups_of_another_type_are_refused_and_unknown_ones_are_not():
+    search = CaseSearch([(np.eye(2), [0, 1])], [7, 8])
+    with pytest.raises(
+        DataError, match="group of series 0 is '7', of type str, but groups of cases are of type int, as 7"
+    ):
+        search.nearest(np.ones((1, 2)), groups=["7"])
+    for own, n_own in [(7, 1), (7.0, 1), (np.int64(7), 1), (9, 0), (np.float32(9), 0), (None, 0)]:
+        assert search.nearest(np.ones((1, 2)), groups=[own]).n_own_group.tolist() == [n_own]
+    named = CaseSearch([(np.eye(2), [0, 1])], ["7", np.str_("8")])
+    assert named.nearest(np.ones((1, 2)), groups=[np.str_("7")]).n_own_group.tolist() == [1]
+    assert named.nearest(np.ones((1, 2)), groups=["9"]).n_own_group.tolist() == [0]
+    for own in (7, ("7", "8")):
+        with pytest.raises(DataError, match="Give both as the same type"):
+            named.nearest(np.ones((1, 2)), groups=[own])
+
+
 def test_lists_are_right_where_the_bounds_rule_nothing_out(way, monkeypatch):
     """A thousand copies of one key: all of them are compared in float64, some rows at a time."""
     monkeypatch.setattr(search_module, "_PAIRS_AT_ONCE", 1500)
@@ -265,9 +341,9 @@ def test_keys_that_cannot_be_used_are_refused(blocks, groups, error, message):
     [
         (np.ones((2, 4)), {}, DataError, r"shape \(2, 4\), but \(n_queries, 3\)"),
         ([[1.0, 2.0, np.inf]], {}, SignalError, "query 0 is not finite"),
-        (np.ones((1, 3)), {"n_cases": 0}, ConfigError, "n_cases is 0"),
-        (np.ones((1, 3)), {"most_a_group": 1.5}, ConfigError, "most_a_group is 1.5"),
-        (np.ones((1, 3)), {"spare": -1}, ConfigError, "spare is -1"),
+        (np.ones((1, 3)), {"n_cases": 0}, ConfigError, "n_cases must be a whole number of at least 1, got 0"),
+        (np.ones((1, 3)), {"most_a_group": 1.5}, ConfigError, "most_a_group must be a whole number"),
+        (np.ones((1, 3)), {"spare": -1}, ConfigError, "spare must be a whole number of at least 0"),
         (np.ones((1, 3)), {"series": [0, 1]}, DataError, r"series has shape \(2,\)"),
         (np.ones((1, 3)), {"series": [-1]}, DataError, "series has the number -1"),
         (np.ones((1, 3)), {"series": [1], "groups": ["a"]}, DataError, "groups has 1 entries, but queries"),

@@ -6,7 +6,8 @@ search.py finds the nearest cases, case_index.py makes a library ready for votes
 vote_settings.py leaves open. raxss/estimator/with_library.py predicts with them.
 """
 
-from raxss.library.case_library import Added, CaseLibrary
+from raxss.library.additions import Added
+from raxss.library.case_library import CaseLibrary
 from raxss.library.cases import Cases, Standardisation
 from raxss.library.encoder import EncodedSeries, Encoder
 from raxss.library.policy import Policy

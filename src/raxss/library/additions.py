@@ -9,7 +9,7 @@ Everything that can be refused is refused here, before anything is written.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from raxss.data.series import Series
 from raxss.errors import LabelError, LibraryError, LibraryWarning, did_you_mean, display_name, join_names
-from raxss.library.encoder import EncodedSeries
+from raxss.library.encoder import EncodedSeries, Encoder
 from raxss.library.folder import check_site, plain_class
 from raxss.library.patient_file import CaseFacts, PatientHeader, Rows
 from raxss.library.pseudonyms import UNITS, Pseudonyms, unit_and_group
@@ -30,7 +30,7 @@ UNKNOWN_SITE = "local"  # of series whose centre is not known, where no site is 
 class Planned:
     """One series with what the library will know of it; the pseudonyms stand for its group and itself."""
 
-    series: Series
+    series: Series = field(repr=False)  # nothing that is printed pairs a name with its pseudonym
     site: str
     unit: str
     group: str  # pseudonym
@@ -54,6 +54,30 @@ class Changes:
     unchanged: list[Planned] = field(default_factory=list)
     changed: list[Planned] = field(default_factory=list)
     copies: list[str] = field(default_factory=list)  # sentences
+
+
+@dataclass(frozen=True, kw_only=True)
+class Added:
+    """What `CaseLibrary.add` did, in recordings."""
+
+    n_new: int = 0
+    n_unchanged: int = 0  # were there already
+    n_replaced: int = 0
+    n_windows: int = 0  # of the new and the replaced ones
+    without_windows: tuple[str, ...] = ()  # names of those left out: no window has enough samples
+
+    @classmethod
+    def of(cls, found: Changes, left_out: Sequence[Planned], n_windows: int) -> Added:
+        """What came of changes; recordings that were left out are neither new nor replaced."""
+        n_changed_out = sum(plan in found.changed for plan in left_out)
+        n_replaced = len(found.changed) - n_changed_out
+        return cls(
+            n_new=len(found.new) - len(left_out) - n_replaced,
+            n_unchanged=len(found.unchanged),
+            n_replaced=n_replaced,
+            n_windows=n_windows,
+            without_windows=tuple(plan.series.name for plan in left_out),
+        )
 
 
 def planned(
@@ -153,9 +177,21 @@ def _note_copy(copies: list[str], plan: Planned, holders: Mapping[str, tuple[str
     group, other = holders[plan.content]
     if other.name == plan.recording:
         return
-    where = "the same group" if group == plan.group else f"group {group}"
+    # Without the pseudonym: warnings end up in logs, and beside the name it would be none any more.
+    where = "the same group" if group == plan.group else "another group"
     label = "" if other.label == plan.label else ", there with another label"
     copies.append(f"{display_name(plan.series.name)} (in {where}{label})")
+
+
+def encoded_rows(
+    encoder: Encoder, found: Changes, selection: Selection, *, width: int
+) -> Iterator[tuple[Planned, Rows | None]]:
+    """The new recordings with their rows, those of a group together; what cannot be encoded is refused at once."""
+    plans = sorted(found.new, key=lambda plan: plan.order)
+    encoded = encoder.encode([plan.series for plan in plans]) if plans else iter(())
+    return (
+        (plan, selected_rows(item, selection, width=width)) for plan, item in zip(plans, encoded, strict=True)
+    )
 
 
 def selected_rows(encoded: EncodedSeries, selection: Selection, *, width: int) -> Rows | None:

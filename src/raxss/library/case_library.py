@@ -17,7 +17,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from dataclasses import replace as replace_fields
 from pathlib import Path
 from typing import Any, Self
@@ -26,14 +25,13 @@ from raxss._core.atomic import canonical_hash
 from raxss._core.memory import refuse_too_large
 from raxss._core.outputs import absolute, make_folder, output_lock
 from raxss.data.series import Series
-from raxss.data.splits import group_of
 from raxss.errors import LibraryError, did_you_mean, display_name, join_names
 from raxss.library.additions import (
-    Changes,
+    Added,
     Planned,
     compared,
+    encoded_rows,
     planned,
-    selected_rows,
     warn_of_content,
     warn_of_copies,
 )
@@ -55,22 +53,13 @@ from raxss.library.pseudonyms import (
     Pseudonyms,
     key_beside,
     make_key_file,
+    new_key,
+    possible_groups,
     read_key_file,
 )
 from raxss.library.selection import SPREAD, Selection
 
 BYTES_BESIDE_A_KEY = 64  # of a row of `Cases`: indices, times, quality
-
-
-@dataclass(frozen=True, kw_only=True)
-class Added:
-    """What `CaseLibrary.add` did, in recordings."""
-
-    n_new: int = 0
-    n_unchanged: int = 0  # were there already
-    n_replaced: int = 0
-    n_windows: int = 0  # of the new and the replaced ones
-    without_windows: tuple[str, ...] = ()  # names of those left out: no window has enough samples
 
 
 class CaseLibrary:
@@ -168,16 +157,22 @@ class CaseLibrary:
         policy
             What the library may be used for, written to policy.toml; None: `Policy()`.
         name
-            Tells libraries under one key file and encoder apart; part of the id.
+            Part of the id, which is otherwise the same for every library under one key file that has the same
+            encoder and selection, whatever its recordings. Give each of several libraries a name of its own, one a
+            fold for instance: else a model takes one for the other.
         """
         encoder, place = as_encoder(model), LibraryFolder(folder)
         settings = Selection(windows_a_recording=windows_a_recording, selection=selection, seed=seed)
         key_path = key_beside(place.path) if key_file is None else absolute(key_file)
-        if (key_file is None if make_key is None else make_key) and not key_path.exists():
-            make_key_file(key_path, place.path)
-        names = read_key_file(key_path, place.path)
+        makes_key = (key_file is None if make_key is None else make_key) and not key_path.exists()
+        key = new_key() if makes_key else b""
+        names = Pseudonyms(key) if makes_key else read_key_file(key_path, place.path)
         classes = tuple(map(plain_class, encoder.classes))
         plans = planned(list(series), names, classes, site)
+        if not place.exists:
+            place.refuse_other_content()
+        if makes_key:  # only now, when nothing of what was given is refused any more
+            make_key_file(key_path, place.path, key)
         facts = LibraryFacts(
             id=_id_of(names, name, encoder.fingerprint, settings),
             name=name,
@@ -311,11 +306,12 @@ class CaseLibrary:
     def own_groups(self, series: Series) -> tuple[str, ...]:
         """Groups of the library that a series may belong to, by its patient, pair, recording or name at any site.
 
-        For leaving the own group out of what is retrieved: rather one too many than one too few. Needs the key
+        For leaving the own group out of what is retrieved: rather one too many than one too few, so each of its
+        names is tried as the name of a patient, a pair and a recording, alone and within another. Needs the key
         file.
         """
         names = self._names()
-        known = {group for unit in UNITS if (group := group_of(series, unit)) is not None} | {series.name}
+        known = possible_groups(series)
         found = {
             names.of_group(site, unit, group) for site in self.sites for unit in UNITS for group in known
         }
@@ -365,7 +361,8 @@ class CaseLibrary:
     ) -> Added:
         """Add labelled recordings; those that are there with the same samples and label stay as they are.
 
-        Group by group: one that was interrupted is completed by the same call.
+        Group by group: one that was interrupted is completed by the same call. If the process was killed, `sites`
+        may have one without cases until the next addition or withdrawal.
 
         Parameters
         ----------
@@ -383,7 +380,7 @@ class CaseLibrary:
         self.check_encoder(encoder)
         plans = planned(list(series), self._names(), self.classes, site)
         with output_lock(self.folder):
-            self._refresh()
+            self.refresh()
             return self._add(encoder, plans, replacing=replace)
 
     def withdraw(self, group: Hashable, *, site: str | None = None) -> int:
@@ -397,7 +394,7 @@ class CaseLibrary:
             Where a group of this name is at several sites: which one.
         """
         with output_lock(self.folder):
-            self._refresh()
+            self.refresh()
             there = {*self.groups, *self._folder.left_groups()}  # those of a withdrawal that was interrupted
             pseudonym = self._find(group, site, there)
             self._folder.clean()
@@ -425,38 +422,27 @@ class CaseLibrary:
         """Encode and write what is new; the lock is held."""
         self._folder.clean()
         headers = self._headers()
-        found = compared(plans, headers, replace=replacing)
-        warn_of_copies(found.copies)
-        # Before the groups, so that none is of a site that library.json does not know.
-        self._write_facts([*headers.values(), *found.new])
-        without: list[str] = []
+        left_out: list[Planned] = []
         n_windows = 0
-        for group, members in itertools.groupby(
-            self._encoded(encoder, found), key=lambda item: item[0].group
-        ):
-            rows = list(members)
-            without += [plan.series.name for plan, some in rows if some is None]
-            n_windows += sum(0 if some is None else len(some.keys) for _, some in rows)
-            self._write_group(group, rows)
-            headers.pop(group, None)
+        try:
+            found = compared(plans, headers, replace=replacing)
+            warn_of_copies(found.copies)
+            encoded = encoded_rows(encoder, found, self.selection, width=self.width)
+            # Before the groups, so that none is of a site that library.json does not know.
+            self._write_facts([*headers.values(), *found.new])
+            for group, members in itertools.groupby(encoded, key=lambda item: item[0].group):
+                rows = list(members)
+                left_out += [plan for plan, some in rows if some is None]
+                n_windows += sum(0 if some is None else len(some.keys) for _, some in rows)
+                self._write_group(group, rows)
+                headers.pop(group, None)
+        except BaseException:
+            with suppress(LibraryError, OSError):  # what went wrong first is what is told
+                self._settle()
+            raise
         self._settle(headers)
-        warn_of_content(headers.values(), self.classes, without)
-        return Added(
-            n_new=len(found.new) - len(found.changed),
-            n_unchanged=len(found.unchanged),
-            n_replaced=len(found.changed),
-            n_windows=n_windows,
-            without_windows=tuple(without),
-        )
-
-    def _encoded(self, encoder: Encoder, found: Changes) -> Iterator[tuple[Planned, Rows | None]]:
-        """The new recordings with their rows, those of a group together."""
-        plans = sorted(found.new, key=lambda plan: plan.order)
-        if not plans:
-            return
-        encoded = encoder.encode([plan.series for plan in plans])
-        for plan, item in zip(plans, encoded, strict=True):
-            yield plan, selected_rows(item, self.selection, width=self.width)
+        warn_of_content(headers.values(), self.classes, [plan.series.name for plan in left_out])
+        return Added.of(found, left_out, n_windows)
 
     def _write_group(self, group: str, new: list[tuple[Planned, Rows | None]]) -> None:
         """Write a group with its new recordings among those that it has."""
@@ -505,13 +491,23 @@ class CaseLibrary:
         self._folder.write_facts(facts)
         self._facts = facts
 
-    def _refresh(self) -> None:
-        """What is on the disk now: another writer may have been here."""
+    def refresh(self) -> None:
+        """Read library.json, policy.toml and the list of groups again.
+
+        Another object or process may have added or withdrawn since this one was opened; it does not notice by
+        itself, and `groups`, `sites` and `state` are those from before. Adding and withdrawing refresh first.
+
+        Raises
+        ------
+        LibraryError
+            Where another library is in the folder now, or none.
+        """
         facts = self._folder.facts()
         if facts.id != self.id:
             raise LibraryError(
                 f"the library {self._folder.name!r} was replaced by another one since it was opened. Open it again."
             )
+        self.policy = self._folder.policy()
         self._facts, self.groups = facts, self._folder.groups()
 
     # Parts --------------------------------------------------------------------------------------------------
@@ -575,8 +571,8 @@ class CaseLibrary:
         if len(found) > 1:
             raise LibraryError(
                 f"{len(found)} groups are called {display_name(str(group))}, at "
-                f"{join_names(sorted(found.values()))}. Say site=..., or give one of their pseudonyms: "
-                f"{join_names(sorted(found))}."
+                f"{join_names(sorted(set(found.values())))}. Say site=...; where one site has several, a patient "
+                "and a recording, give one of own_groups(series)."
             )
         return next(iter(found), None)
 

@@ -51,7 +51,7 @@ class Cases:
     group_names: tuple[str, ...]  # pseudonyms of the groups
     group_units: tuple[str, ...]  # what each is: "patient", "pair" or "recording"
     site_names: tuple[str, ...]
-    digests: tuple[str, ...]  # of the samples of each recording, `Series.digest`
+    digests: tuple[str, ...]  # of the samples of each recording, `Series.digest`; other units have another
 
     def __len__(self) -> int:
         return len(self.label)

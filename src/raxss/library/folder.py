@@ -25,7 +25,7 @@ from typing import Any
 
 from raxss._core.atomic import PARTIAL, flush, write_bytes
 from raxss._core.bounded import MAX_TOML_BYTES, decoded, json_of
-from raxss._core.outputs import absolute, make_folder, named_output
+from raxss._core.outputs import LOCK, absolute, make_folder, named_output
 from raxss._core.sealing import open_plain, read_all
 from raxss.errors import ConfigError, LibraryError, display_name
 from raxss.library.encoder import FACTS
@@ -218,7 +218,8 @@ class LibraryFolder:
         if not self.path.exists():
             return
         for entry in self._entries(self.path):
-            is_ours = entry.name == POLICY or _is_partial(entry.name)
+            # The lock lies inside where the folder around cannot be written.
+            is_ours = entry.name in (POLICY, LOCK) or _is_partial(entry.name)
             if entry.name == PATIENTS and entry.is_dir(follow_symlinks=False):
                 is_ours = not list(self._entries(self.path / PATIENTS))
             if not is_ours:

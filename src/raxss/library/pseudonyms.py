@@ -2,9 +2,13 @@
 
     key file (outside the library), site, unit, name -> HMAC-SHA256 -> 32 hexadecimal digits
 
-Without the key nobody can tell from a pseudonym whom it stands for, nor find the pseudonym of a name; with it
-everybody can. So the key file never lies inside the library, and a copy of the library goes without it. Each kind
-of thing has a domain of its own: a group and a recording of the same name have nothing in common.
+Without the key nobody can compute a name from a pseudonym, or the pseudonym of a name; with it everybody can. So
+the key file never lies inside the library, and a copy of the library goes without it. Each kind of thing has a
+domain of its own: a group and a recording of the same name have nothing in common.
+
+That is all that is promised. Whoever has a recording itself can find it in a library without the key, and with it
+the pseudonyms of recording and group: by its digest, `Series.digest`, which stands in the files as it is, or by the
+keys of its windows. Digests under the key come with governance.
 """
 
 from __future__ import annotations
@@ -64,7 +68,7 @@ class Pseudonyms:
 
     def of_recording(self, site: str, unit: str, group: Hashable, series: Series) -> str:
         """The pseudonym of a recording: by its group, its name and where it comes from, not by its content."""
-        origin = [f"{level}={value}" for level, value in series.origin.items() if level != "centre"]
+        origin = [f"{level}={_text(value)}" for level, value in series.origin.items() if level != "centre"]
         within = json.dumps(_texts(group))
         return self.of("recording", site, unit, within, series.name, *origin)
 
@@ -76,17 +80,50 @@ def unit_and_group(series: Series) -> tuple[str, Hashable]:
     ('patient', 'ann')
     >>> unit_and_group(Series([0.0], name="night"))
     ('recording', 'night')
+    >>> unit_and_group(Series([0.0], group=7.0))
+    ('patient', '7')
     """
     for unit in UNITS:
         group = group_of(series, unit)
         if group is not None:
-            return unit, group
+            return unit, tuple(_texts(group)) if isinstance(group, tuple) else _text(group)
     return UNITS[-1], series.name
+
+
+def possible_groups(series: Series) -> set[Hashable]:
+    """All that a group of this series may have been called, whatever was known of it when it was added.
+
+    Who is known by patient and recording now may have been added by the recording alone.
+
+    >>> C4 = Series([0.0], name="C4", origin={"patient": "ann", "recording": "rec0"})
+    >>> possible_groups(C4) >= {"ann", ("ann", "rec0"), "rec0", "C4"}
+    True
+    """
+    named = {series.origin.get(unit) for unit in UNITS} | {series.group}
+    qualified = {(within, value) for within in named for value in named}
+    of_units = {group_of(series, unit) for unit in UNITS}
+    return {
+        group
+        for group in {series.name, *named, *qualified, *of_units}
+        if group is not None and not (isinstance(group, tuple) and None in group)
+    }
 
 
 def _texts(group: Hashable) -> list[str]:
     """A group as texts: a recording within a patient stays two."""
-    return [str(part) for part in group] if isinstance(group, tuple) else [str(group)]
+    return [_text(part) for part in group] if isinstance(group, tuple) else [_text(group)]
+
+
+def _text(name: Hashable) -> str:
+    """A whole number is the same as an integer, a float or a scalar of numpy, or as what one of these was read as.
+
+    pandas makes 1.0 of 1 as soon as another one of the column is missing.
+
+    >>> {_text(1), _text(1.0), _text("1"), _text("1.0")}, _text(1.5), _text("v1.0")
+    ({'1'}, '1.5', 'v1.0')
+    """
+    text = str(name)
+    return text[:-2] if re.fullmatch(r"-?[0-9]+\.0", text) else text
 
 
 # Key files --------------------------------------------------------------------------------------------------
@@ -98,13 +135,18 @@ def key_beside(library: Path) -> Path:
     return library.with_name(f"{library.name}.key")
 
 
-def make_key_file(path: Path, library: Path) -> None:
+def new_key() -> bytes:
+    """A key that nobody has."""
+    return secrets.token_bytes(KEY_BYTES)
+
+
+def make_key_file(path: Path, library: Path, key: bytes) -> None:
     """Write a new key, readable by its owner alone; a file that is there stays, and is an error."""
     refuse_key_inside(path, library)
     with whole_file(path, overwrite=False) as temporary:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w", encoding="ascii") as file:
-            file.write(f"{_FORMAT}\n{secrets.token_hex(KEY_BYTES)}\n")
+            file.write(f"{_FORMAT}\n{key.hex()}\n")
 
 
 def read_key_file(path: Path, library: Path) -> Pseudonyms:
@@ -129,7 +171,7 @@ def read_key_file(path: Path, library: Path) -> Pseudonyms:
     if os.name == "posix" and mode & 0o077:
         warnings.warn(
             f"{label} can be read or changed by other users of this machine (mode {mode & 0o777:o}); who reads it "
-            f"can tell whom the pseudonyms stand for. Run: chmod 600 {path.name}",
+            f"can find the pseudonym of any name. Run: chmod 600 {path.name}",
             LibraryWarning,
             stacklevel=4,
         )

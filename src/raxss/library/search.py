@@ -13,9 +13,9 @@ any group. How it is found is told in search_values.py (bounds) and search_kerne
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +23,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from raxss._core.memory import refuse_too_large
+from raxss._core.settings import at_least
 from raxss._core.threads import run_on_threads
-from raxss.errors import ConfigError, DataError, SignalError, one_of
+from raxss.errors import ConfigError, DataError, SignalError, join_names, one_of
 from raxss.library.search_kernels import (
     LANES,
     ROWS,
@@ -256,8 +257,10 @@ class CaseSearch:
             ``(n_queries,)`` the series that each is of; None: all are of one. The next three are given by series.
         groups
             Whose cases are left out; None where that is not known: nothing is left out, and the result says so.
+            Names need not be there, but must be of the type of those that are: "7" is not 7.
         contents
-            Digests, whose cases are left out likewise.
+            Digests, whose cases are left out likewise. Only identical samples have the same: for crops and copies
+            in other units use excluded.
         excluded
             Cases that are left out, by number or as booleans ``(n_cases,)``: near-duplicates, for instance.
         most_a_group
@@ -274,9 +277,9 @@ class CaseSearch:
         DataError
             Where queries do not fit the keys, or what is said of series does not fit the series.
         """
-        n_cases = _at_least(1, "n_cases", n_cases)
-        cap = None if most_a_group is None else _at_least(1, "most_a_group", most_a_group)
-        n_fetched = n_cases + ((cap or 0) if spare is None else _at_least(0, "spare", spare))
+        n_cases = _whole("n_cases", n_cases, 1)
+        cap = None if most_a_group is None else _whole("most_a_group", most_a_group, 1)
+        n_fetched = n_cases + ((cap or 0) if spare is None else _whole("spare", spare, 0))
         vectors = self._checked_queries(queries)
         facts = {"groups": groups, "contents": contents, "excluded": excluded}
         of_query, n_series = _checked_series(series, len(vectors), facts)
@@ -286,6 +289,7 @@ class CaseSearch:
             "Ask for fewer cases.",
         )
         names = [None] * n_series if groups is None else list(groups)
+        self._check_types(names)
         own = [-1 if name is None else self._group_of.get(name, -1) for name in names]
         n_listed = min(n_fetched, self.n_cases)
         rules = Rules(
@@ -309,6 +313,17 @@ class CaseSearch:
             case_groups=self._case_groups.copy(),
             groups=self.groups,
         )
+
+    def _check_types(self, names: Sequence[Hashable | None]) -> None:
+        """A name of another type than all groups would be found in none, and nothing be left out."""
+        known = {_kind(name) for name in self.groups}
+        for series, name in enumerate(names):
+            if name is not None and name not in self._group_of and _kind(name) not in known:
+                raise DataError(
+                    f"the group of series {series} is {name!r}, of type {type(name).__name__}, but groups of cases "
+                    f"are of type {join_names(sorted({type(group).__name__ for group in self.groups}))}, as "
+                    f"{self.groups[0]!r}. Give both as the same type."
+                )
 
     def _checked_queries(self, queries: ArrayLike) -> NDArray[np.float64]:
         """In float64, of norm 1 or 0 for cosine."""
@@ -561,11 +576,13 @@ def _check_magnitude(largest: NDArray[np.float64], what: str) -> None:
         )
 
 
-def _at_least(least: int, name: str, value: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least:
-        raise ConfigError(f"{name} is {value!r}, but a whole number from {least} on is needed.")
+def _whole(name: str, value: int | np.integer[Any], least: int) -> int:
+    """A number that may be one of numpy's."""
+    number = int(value) if isinstance(value, np.integer) else value
+    at_least(name, number, least)
     return number
+
+
+def _kind(name: Hashable) -> str:
+    """Of what type a name is, where numbers of any type are one: 7 equals 7.0."""
+    return "number" if isinstance(name, Number) else "str" if isinstance(name, str) else type(name).__name__

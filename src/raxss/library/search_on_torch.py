@@ -57,10 +57,7 @@ class KeysOnDevice:
             self.vectors.append(torch.tensor(vectors, device=device))
             self.shifts.append(torch.tensor(shifts, dtype=torch.float32, device=device))
             self.counts.append(torch.tensor(counts, device=device))
-        rounding = _COARSER[torch.get_float32_matmul_precision()]
-        self.layout = CaseLayout(
-            keys, self.pieces.cases, *plain_errors(keys, cosine=cosine, rounding=rounding)
-        )
+        self.layout = CaseLayout(keys, self.pieces.cases, *plain_errors(keys, cosine=cosine))
 
     def prepare(self, queries: NDArray[np.float64]) -> PreparedQueries:
         """In single precision, on the device."""
@@ -72,7 +69,8 @@ class _QueriesOnDevice:
 
     def __init__(self, keys: KeysOnDevice, queries: NDArray[np.float64]) -> None:
         self._keys = keys
-        singles, bases, self.errors = plain_queries(queries, cosine=keys.cosine)
+        rounding = _COARSER[torch.get_float32_matmul_precision()]  # now: it may change between searches
+        singles, bases, self.errors = plain_queries(queries, cosine=keys.cosine, rounding=rounding)
         self._queries = torch.tensor(singles, device=keys.device)
         self._bases = torch.tensor(bases, device=keys.device)
 

@@ -26,6 +26,7 @@ from raxss.library.search_kernels import (
     GRID,
     HAS_BYTE_PRODUCTS,
     LANES,
+    LEVELS,
     MOST_COMPONENTS,
     ROWS,
     WORD,
@@ -43,7 +44,8 @@ from raxss.library.search_keys import KEYS_AT_ONCE, Keys
 
 ROWS_AT_ONCE = 256  # queries of one task
 _ROUNDING = 2.0**-20  # of |q| |k|: more than all roundings of a value to single precision
-_SMALLEST = 2.0**-148  # what single precision loses of numbers near 0
+_SMALLEST = 2.0**-125  # what single precision loses near 0, also where processors take such numbers for 0
+_LARGEST = 126  # sums below 2 to this cannot overflow, whatever their order
 
 
 class CaseLayout:
@@ -166,7 +168,7 @@ class _BytesOfQueries:
         pack_queries(vectors, packed, residuals)
         twice = 1.0 if keys.cosine else 2.0  # -|q - k|^2 = 2 q·k - |k|^2 - |q|^2
         self._queries = packed._replace(scales=scales * np.float32(twice))
-        self.errors = _errors(norms, twice * residuals, bases[: len(queries)], keys.cosine)
+        self.errors = _errors(norms, twice * residuals, bases[: len(queries)], keys.cosine, vectors.shape[1])
 
     def fill(self, first: int, values: NDArray[np.float32], coarse: NDArray[np.float32]) -> None:
         """See `PreparedQueries`."""
@@ -176,12 +178,21 @@ class _BytesOfQueries:
 
 
 def _errors(
-    norms: NDArray[np.float64], residuals: NDArray[np.float64], bases: NDArray[np.float64], cosine: bool
+    norms: NDArray[np.float64],
+    residuals: NDArray[np.float64],
+    bases: NDArray[np.float64],
+    cosine: bool,
+    width: int,
 ) -> Errors:
-    """a r + b h + c + e h^2; roundings are of products and sums, at most |q| h, bases and h^2."""
+    """a r + b h + c + e h^2; roundings are of products and sums, at most |q| h, bases and h^2.
+
+    Distances may be too small for single precision, cosines not: then each component of a query or key, each
+    product and the scales of bytes are off by `_SMALLEST`, the last times up to 127^2 d.
+    """
     if cosine:
         return Errors(norms, residuals + _ROUNDING * norms, _ROUNDING * np.abs(bases) + GRID, 0.0)
-    return Errors(2 * norms, residuals, 2 * _ROUNDING * norms**2, 2 * _ROUNDING)
+    lost = 2 * LEVELS * width * _SMALLEST
+    return Errors(2 * norms, residuals + lost, 2 * _ROUNDING * norms**2 + lost * (1 + norms), 2 * _ROUNDING)
 
 
 class Pieces:
@@ -227,12 +238,16 @@ class PlainKeys:
     def __init__(self, keys: Keys, *, cosine: bool) -> None:
         self.pieces, self.cosine = Pieces(keys, KEYS_AT_ONCE // 4), cosine
         norms = keys.norms
+        # Queries are made smaller where products with the longest key could overflow, and values larger again.
+        self.shrink = max(int(np.frexp(norms.max())[1]) - _LARGEST, 0) if cosine else 0
         if cosine:
-            self.gains = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
+            grow = np.ldexp(1.0, self.shrink)
+            self.gains = np.divide(grow, norms, out=np.zeros_like(norms), where=norms > 0)
             self.shifts = np.zeros_like(norms)
         else:
             self.gains, self.shifts = np.full(len(norms), 2.0), -(norms**2)
-        self.layout = CaseLayout(keys, self.pieces.cases, *plain_errors(keys, cosine=cosine))
+        errors = plain_errors(keys, cosine=cosine, shrink=self.shrink)
+        self.layout = CaseLayout(keys, self.pieces.cases, *errors)
 
     def prepare(self, queries: NDArray[np.float64]) -> PreparedQueries:
         """In single precision."""
@@ -240,23 +255,25 @@ class PlainKeys:
 
 
 def plain_errors(
-    keys: Keys, *, cosine: bool, rounding: float = 0.0
+    keys: Keys, *, cosine: bool, shrink: int = 0
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """r and h of keys in single precision, where sums of products may come in any order.
 
-    ``rounding`` is what the device loses besides by multiplying with fewer digits.
+    Queries were divided by 2 to the ``shrink``.
     """
-    rounding += (keys.width + 8) * 2.0**-23
+    rounding = (keys.width + 8) * 2.0**-23
     if not cosine:
         return rounding * keys.norms, keys.norms
     smallest = np.where(keys.norms > 0, keys.norms, 1.0)
-    return rounding + keys.width * _SMALLEST / smallest, np.ones_like(smallest)
+    lost = keys.width * np.ldexp(_SMALLEST, shrink) * np.maximum(1 / smallest, 1.0)
+    return rounding + lost, np.ones_like(smallest)
 
 
 class _SinglesOfQueries:
     def __init__(self, keys: PlainKeys, queries: NDArray[np.float64]) -> None:
         self._keys = keys
-        self._queries, self._bases, self.errors = plain_queries(queries, cosine=keys.cosine)
+        singles, self._bases, self.errors = plain_queries(queries, cosine=keys.cosine)
+        self._queries = np.ldexp(singles, -keys.shrink)
 
     def fill(self, first: int, values: NDArray[np.float32], coarse: NDArray[np.float32]) -> None:
         """See `PreparedQueries`."""
@@ -273,14 +290,18 @@ class _SinglesOfQueries:
 
 
 def plain_queries(
-    queries: NDArray[np.float64], *, cosine: bool
+    queries: NDArray[np.float64], *, cosine: bool, rounding: float = 0.0
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], Errors]:
-    """Queries in single precision up to a multiple of ROWS, what is added to their values, and the errors."""
+    """Queries in single precision up to a multiple of ROWS, what is added to their values, and the errors.
+
+    ``rounding``, of |q| |k|, is what a device loses besides by multiplying with fewer digits.
+    """
     singles = np.zeros((-(-len(queries) // ROWS) * ROWS, queries.shape[1]), np.float32)
     singles[: len(queries)] = queries
     norms = np.sqrt(np.einsum("ij,ij->i", queries, queries))
     bases = np.zeros(len(singles))
     if not cosine:
         bases[: len(queries)] = -(norms**2)
-    errors = _errors(norms, np.zeros_like(norms), bases[: len(queries)], cosine)
+    lost = (1.0 if cosine else 2.0) * rounding * norms
+    errors = _errors(norms, lost, bases[: len(queries)], cosine, queries.shape[1])
     return singles, bases.astype(np.float32), errors
