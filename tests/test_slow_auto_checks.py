@@ -1,4 +1,4 @@
-"""`AutoRAxSS` and all checks of scikit-learn, some three hundred searches: a file of their own. `make test-slow`."""
+"""`AutoRAxSS` and all checks of scikit-learn: some three hundred searches, a file of their own. `make test-slow`"""
 
 import pytest
 from sklearn.utils.estimator_checks import check_estimator
