@@ -221,6 +221,7 @@ class CaseModel:
             mixing=0.0 if one_class else fitted.mixing,
             tau=fitted.tau,
             prior=None if self.settings.prior is None else np.array(self.settings.prior),
+            most_a_group=self.settings.most_a_group,
             least_similarity=fitted.least_similarity,
             most_distance=fitted.most_distance,
             norms=norms_of(features),

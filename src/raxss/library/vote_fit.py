@@ -248,6 +248,7 @@ def _own_scores(index: CaseIndex, settings: VoteSettings) -> list[LabelledScore]
             norms=norms,
             key_norms=index.key_norms,
             prior=None if settings.prior is None else np.array(settings.prior),
+            most_a_group=settings.most_a_group,
         )
         found.append(LabelledScore(score=score, label=int(index.labelled.labels[case]), group=group))
     return found
