@@ -8,6 +8,7 @@ import pytest
 from naive import case_score
 from raxss.errors import ConfigError, DataError
 from raxss.library.search import CaseSearch
+from raxss.library.vote_fit import LabelledScore
 from raxss.library.votes import CaseScore, LabelledCases, largest_share, visible_cases, votes
 
 SETTINGS = {"n_cases": 5, "most_a_group": 2}
@@ -125,6 +126,23 @@ def test_every_group_counts_the_same_whatever_it_has():
     assert [v[:3].sum(), v[3]] == pytest.approx([1.0, 1.0])
     v = cases.weights(prior=[0.9, 0.1])
     assert [v[:3].sum(), v[3]] == pytest.approx([0.9, 0.1])
+
+
+def test_cases_of_one_class_do_not_vote_and_neither_do_those_that_a_group_leaves():
+    for seed in range(20):
+        whole = scored(seed, n_groups=4, n_classes=2, mixing=1.0)
+        labels = (whole.cases.groups == 3).astype(int)  # the second class is of one group alone
+        cases = LabelledCases(labels, whole.cases.groups, whole.cases.group_names, n_classes=2)
+        whole = replace(whole, cases=cases)
+        assert whole.shares_of_groups().sum() == pytest.approx(1)
+        alone = whole.without("g3")
+        assert not alone.mixing_of_windows.any()
+        np.testing.assert_allclose(alone.probability, alone.weights @ alone.posteriors, rtol=0, atol=1e-15)
+        unseen = replace(whole, visible=whole.visible & (labels == 0))
+        np.testing.assert_allclose(unseen.probability, alone.probability, rtol=0, atol=1e-15)
+        # So neither lambda nor tau can be fitted by it: it is the same for all.
+        item = LabelledScore(score=unseen, label=0, group="g")
+        assert np.ptp(item.probabilities(0.1, (0.0, 0.5, 1.0))) < 1e-15
 
 
 @pytest.mark.parametrize("prior", [None, (0.5, 0.5)])

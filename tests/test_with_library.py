@@ -268,6 +268,25 @@ def test_without_a_group_is_what_a_library_answers_that_it_left(
     assert n_listed
 
 
+def test_without_a_group_is_that_of_a_library_where_its_leaving_leaves_one_class(model, known, tmp_path):
+    own, seen, others = known[2:4], known[6:8], known[4:6]  # fast, fast, slow: the others see slow and fast
+    library = CaseLibrary.build(model, [*own, *seen, *others], folder=tmp_path / "library", **BUILD)
+    # Without `seen` there are two classes, but the own group has one of them.
+    whole = model.with_library(library, "votes", settings=FIXED)
+    (gone,) = library.own_groups(seen[0])
+    (tmp_path / "copy").mkdir()
+    left = copied(library, tmp_path / "copy")
+    left.withdraw(gone)
+    held = CaseIndex.of(library).standardisations
+    after = next(CaseModel(model, left, mode="votes", settings=FIXED, standardisations=held).score_cases(own))
+    assert "one class" in after.case_notes
+    before = next(whole.score_cases(own))
+    assert "one class" not in before.case_notes
+    found = before.groups_table().set_index("group").loc[gone, "probability_without"]
+    assert_allclose(found, after.score.probability[before.predicted], rtol=0, atol=1e-12)
+    assert_allclose(after.probability, model.predict_proba(own)[0], rtol=0, atol=1e-12)
+
+
 # Fitting ----------------------------------------------------------------------------------------------------
 
 

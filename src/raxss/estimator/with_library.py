@@ -209,16 +209,14 @@ class CaseModel:
         assert prediction.features is not None, "they were asked for"
         used = ~np.isnan(aggregation.influence)
         features = index.standardisation_of(series, self.settings).apply(prediction.features[used])
-        visible = index.visible(own, series.digest)
-        one_class = len(np.unique(index.labelled.labels[visible])) < 2
         posteriors = aggregation.posteriors if aggregation.smoothed is None else aggregation.smoothed
         return CaseScore(
             weights=aggregation.weights[used],
             posteriors=posteriors[used],
             nearest=index.nearest(features, self.settings, own=own, digest=series.digest),
             cases=index.labelled,
-            visible=visible,
-            mixing=0.0 if one_class else fitted.mixing,
+            visible=index.visible(own, series.digest),
+            mixing=fitted.mixing,
             tau=fitted.tau,
             prior=None if self.settings.prior is None else np.array(self.settings.prior),
             most_a_group=self.settings.most_a_group,
@@ -265,7 +263,7 @@ class CaseModel:
     def _notes(self, series: Series, index: CaseIndex, score: CaseScore, own: OwnCases) -> dict[str, str]:
         """What there is to say of the cases of a series, by kind."""
         notes: dict[str, str] = {}
-        labels = np.unique(index.labelled.labels[score.visible])
+        labels = score.labels_that_vote
         far = float(score.weights[~score.is_near].sum())
         if len(labels) == 0:
             notes["no case"] = (

@@ -106,7 +106,10 @@ class LabelledScore:
     group: Hashable
 
     def probabilities(self, tau: float, mixings: Sequence[float]) -> Floats:  # (n_mixings,)
-        """P[y] at each lambda, of which it is a straight line: lambda enters no weight."""
+        """P[y] at each lambda, of which it is a straight line: lambda enters no weight.
+
+        The same at all where nothing votes: where cases are of one class for instance (`CaseScore`).
+        """
         full = replace(self.score, tau=tau, mixing=1.0).probability[self.label]
         none = self.score.weights @ self.score.posteriors[:, self.label]
         found: Floats = none + np.asarray(mixings) * (full - none)

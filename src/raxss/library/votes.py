@@ -194,7 +194,8 @@ class CaseScore:
     cases, visible
         Labels and groups of all cases of the library, and which the series may see ``(n_cases,)``.
     mixing
-        lambda, from 0 (cases are evidence alone) to 1 (cases decide alone).
+        lambda, from 0 (cases are evidence alone) to 1 (cases decide alone); see `mixing_of_windows` for where it
+        does not hold.
     tau, prior, most_a_group
         Settings of the votes; the last as the cases were searched with, None: without a limit.
     least_similarity
@@ -217,8 +218,10 @@ class CaseScore:
     (array([0.575, 0.425]), array([0.25, 0.25, 0.  ]))
     >>> bool(np.isclose(score.contributions().sum(), score.probability.sum()))
     True
-    >>> score.without("ann").probability.round(3)
-    array([0.325, 0.675])
+    >>> score.without("bob").probability.round(3)
+    array([0.642, 0.358])
+    >>> score.without("ann").probability.round(3)  # one class is left, and the model alone answers
+    array([0.65, 0.35])
     """
 
     weights: Floats
@@ -303,9 +306,23 @@ class CaseScore:
         found: Floats = np.sqrt(there.min(axis=1, initial=np.inf))
         return found
 
+    @functools.cached_property
+    def labels_that_vote(self) -> Integers:
+        """The classes of the cases that the series may see, without those of the group that is left out."""
+        seen = self.visible
+        if self.left_out is not None:
+            seen = seen & (self.cases.groups != self.cases.group_names.index(self.left_out))
+        return np.unique(self.cases.labels[seen])
+
     @property
     def mixing_of_windows(self) -> Floats:
-        """``(n_windows,)`` lambda where a window votes, else 0."""
+        """``(n_windows,)`` lambda where a window votes, else 0; 0 throughout where cases are of one class or none.
+
+        Cases of one class would say so whatever came. The rule is here, so that a score without a group is that of
+        a library which the group left, where its leaving leaves one class.
+        """
+        if len(self.labels_that_vote) < 2:
+            return np.zeros(len(self.weights))
         return np.where(self.is_near, float(self.mixing), 0.0)
 
     @property
