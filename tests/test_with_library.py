@@ -19,9 +19,11 @@ from raxss.library.vote_fit import (
     BY_DEFAULT,
     BY_MODE,
     DEFAULT_MIXING,
+    DEFAULT_TAU,
     GIVEN,
     ON_LIBRARY,
     ON_SERIES,
+    ON_UNSEEN,
     FittedVotes,
     fit_votes,
 )
@@ -304,6 +306,58 @@ def test_tau_and_least_similarity_are_fitted_on_other_groups(library):
     assert (given.tau_from, given.mixing_from) == (GIVEN, GIVEN)
 
 
+def trained_on():
+    return list(waves(np.random.default_rng(0), n_series=24))
+
+
+@pytest.mark.parametrize("mode", ["votes", "evidence"])
+def test_nothing_is_fitted_on_recordings_that_the_model_was_trained_on(model, new, tmp_path, mode):
+    library = CaseLibrary.build(model, trained_on(), folder=tmp_path / "library", **BUILD)
+    if mode == "votes":
+        with pytest.warns(
+            LibraryWarning,
+            match=r"tau is 1 and every window votes.*trained on 24 of 24 recordings .* not enough others. Give "
+            r"fit_on=.*VoteSettings\(tau=..., least_similarity=...\)",
+        ):
+            found = model.with_library(library, mode).fitted
+    else:
+        found = model.with_library(library, mode).fitted  # nothing rests on it
+    assert (found.tau, found.least_similarity, found.most_distance) == (DEFAULT_TAU, None, None)
+    assert (found.tau_from, found.least_similarity_from) == (BY_DEFAULT, BY_DEFAULT)
+    fit_on = [dataclasses.replace(item, group=item.name) for item in new]
+    found = model.with_library(library, mode, fit_on=fit_on).fitted
+    assert (found.tau_from, found.least_similarity_from) == (ON_SERIES, ON_SERIES)
+    assert found.n_series == len(new)
+    assert found.least_similarity < 1
+    assert found.most_distance > 0
+    given = model.with_library(library, mode, settings=FIXED).fitted  # and says nothing
+    assert (given.tau_from, given.least_similarity_from) == (GIVEN, GIVEN)
+
+
+def test_a_library_that_the_model_has_seen_in_part_is_fitted_on_its_other_groups(model, known, tmp_path):
+    some = CaseLibrary.build(model, [*trained_on()[:4], *known], folder=tmp_path / "some", **BUILD)
+    found = model.with_library(some, "votes").fitted  # twelve people besides
+    assert (found.tau_from, found.least_similarity_from) == (ON_UNSEEN, ON_UNSEEN)
+    few = CaseLibrary.build(model, [*trained_on()[:4], *known[:18]], folder=tmp_path / "few", **BUILD)
+    with pytest.warns(LibraryWarning, match="trained on 4 of 22 recordings"):
+        assert model.with_library(few, "votes").fitted.tau_from == BY_DEFAULT
+
+
+def test_a_group_with_one_recording_that_was_seen_is_left_out_of_the_fit(library):
+    index = CaseIndex.of(library)
+    group = index.labelled.groups[index.key_case]
+    seen = np.zeros(len(index), bool)
+    seen[[np.flatnonzero(index.labelled.groups == place)[0] for place in (0, 1)]] = True  # one of two of each
+    found = fit_votes(index, VoteSettings(), mode="votes", seen=seen)
+    assert (found.tau_from, found.least_similarity_from) == (ON_UNSEEN, ON_UNSEEN)
+    keys = np.concatenate(index.blocks)
+    unit = keys / np.linalg.norm(keys, axis=1, keepdims=True)
+    best = np.where(group[:, None] == group, -np.inf, unit @ unit.T).max(axis=1)[group > 1]
+    assert_allclose(found.least_similarity, np.sort(best)[int(np.ceil(0.01 * len(best))) - 1], atol=1e-6)
+    seen[np.flatnonzero(index.labelled.groups == 2)[0]] = True  # nine are left
+    assert fit_votes(index, VoteSettings(), mode="votes", seen=seen).tau_from == BY_DEFAULT
+
+
 def test_lambda_is_large_where_cases_know_more_than_the_model_and_zero_where_they_know_nothing(
     model, known, tmp_path
 ):
@@ -486,8 +540,12 @@ def test_where_no_case_or_one_class_is_left_the_model_answers_and_says_so(model,
     ):
         found = with_cases.predict_proba(own)
     assert_array_equal(found, model.predict_proba(own))
-    alone = model.with_library(library, "votes").fitted  # one group: nothing to leave out
-    assert (alone.least_similarity, alone.most_distance, alone.tau) == (None, None, 1.0)
+    with pytest.warns(
+        LibraryWarning, match=r"tau is 1 and every window votes.* by default, not fitted: without"
+    ):
+        alone = model.with_library(library, "votes").fitted  # one group of two classes: nothing to leave out
+    assert (alone.least_similarity, alone.most_distance, alone.tau) == (None, None, DEFAULT_TAU)
+    assert (alone.tau_from, alone.least_similarity_from) == (BY_DEFAULT, BY_DEFAULT)
     two = CaseLibrary.build(model, known[:4], folder=tmp_path / "two", **BUILD)
     with_cases = model.with_library(two, "votes", settings=FIXED)
     with pytest.warns(LibraryWarning, match=r"'ann0 night 0': all cases that the series may see are 'fast'"):

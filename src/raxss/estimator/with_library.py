@@ -23,7 +23,7 @@ from raxss._core.bounded import read_json
 from raxss._core.outputs import make_folder
 from raxss._core.store import DAMAGE, FORMAT, unsealed, write_sealed
 from raxss.data.series import Series
-from raxss.data.training_overlap import NO, PART, TRAINING, VALIDATION
+from raxss.data.training_overlap import NO, PART, TRAINING, VALIDATION, TrainingRecord
 from raxss.errors import (
     DataError,
     LabelError,
@@ -49,7 +49,7 @@ from raxss.library.vote_fit import (
     fit_votes,
 )
 from raxss.library.vote_settings import EVIDENCE, MIXED, MODES, SITE, VoteSettings
-from raxss.library.votes import CaseScore
+from raxss.library.votes import CaseScore, Flags
 from raxss.method.inference import Prediction
 from raxss.uncertainty.summary import UncertaintySummary
 
@@ -79,7 +79,9 @@ class CaseModel:
     fit_on
         Labelled series that the model was not fitted on, a validation set for instance: lambda and tau are fitted
         on them, each with its own group left out. None: tau is fitted on the library's own recordings,
-        leave-one-group-out, and lambda is .1, with a warning.
+        leave-one-group-out, and lambda is .1, with a warning. Where the model was trained on recordings of the
+        library they are not fitted on (`fit_votes`): then it takes ``fit_on``, or tau is 1 and every window votes,
+        with a warning. These recordings are known by their samples (`TrainingRecord`); crops of them are not.
     standardisations
         See `CaseIndex.of`; for comparisons of libraries.
 
@@ -326,9 +328,10 @@ class CaseModel:
             warnings.warn(f"{error} As evidence they are shown.", LibraryWarning, stacklevel=5)
 
     def _fit(self, index: CaseIndex, before: FittedVotes | None) -> FittedVotes:
-        needed = self.mode != EVIDENCE and self._fit_on
+        seen = self._seen(index)
+        needed = self._fit_on and (self.mode != EVIDENCE or seen.any())
         scores = list(self._labelled(index)) if needed else []
-        found = fit_votes(index, self.settings, mode=self.mode, scores=scores)
+        found = fit_votes(index, self.settings, mode=self.mode, scores=scores, seen=seen)
         if before is not None:
             lost = before.mixing_from == ON_SERIES and found.mixing_from == BY_DEFAULT
             if found.mixing_from == BY_DEFAULT:  # what was fitted to be small must not grow by a default
@@ -353,7 +356,43 @@ class CaseModel:
                 LibraryWarning,
                 stacklevel=5,
             )
+        if found.mixing > 0 and (before is None or _by_default(before) != _by_default(found)):
+            self._warn_of_defaults(found, n_seen=int(seen.sum()), n=len(index))
         return found
+
+    def _seen(self, index: CaseIndex) -> Flags:
+        """``(n_cases,)`` recordings that the model was trained on, by their samples.
+
+        Those of its validation set are not: the network did not learn from them.
+        """
+        record = TrainingRecord.of(self.model.training_data_)
+        if not record.known and self.mode != EVIDENCE:
+            warnings.warn(
+                "whether the model was trained on recordings of the library is not known, for it keeps no digests of "
+                "its training data; if so, tau is too small. Give VoteSettings(tau=..., least_similarity=...), or fit "
+                "the model again with this version.",
+                LibraryWarning,
+                stacklevel=6,
+            )
+        return np.array([digest in record.training | record.either for digest in index.digests], dtype=bool)
+
+    def _warn_of_defaults(self, found: FittedVotes, *, n_seen: int, n: int) -> None:
+        """Say what could not be fitted, why, and what to do."""
+        lacking = _by_default(found)
+        if not lacking:
+            return
+        reason = (
+            f"the model was trained on {n_seen} of {n} recordings of the library, which it keeps farther apart than "
+            "new ones, and there are not enough others"
+            if n_seen
+            else "without the own group of each, the library has no cases of two classes"
+        )
+        warnings.warn(
+            f"{' and '.join(lacking.values())} by default, not fitted: {reason}. Give fit_on=..., labelled series that "
+            f"the model was not fitted on, or VoteSettings({', '.join(f'{name}=...' for name in lacking)}).",
+            LibraryWarning,
+            stacklevel=6,
+        )
 
     def _labelled(self, index: CaseIndex) -> Iterator[LabelledScore]:
         """The series to fit on, each with its own group left out."""
@@ -461,6 +500,16 @@ class CaseModel:
         if fit_on is not None:
             found._fit_on = found._checked(fit_on)
         return found
+
+
+def _by_default(fitted: FittedVotes) -> dict[str, str]:
+    """What was not fitted for want of recordings, by setting, in words."""
+    lacking = {}
+    if fitted.tau_from == BY_DEFAULT:
+        lacking["tau"] = f"tau is {fitted.tau:g}"
+    if fitted.least_similarity_from == BY_DEFAULT:
+        lacking["least_similarity"] = "every window votes, however far from all cases,"
+    return lacking
 
 
 def _how_far(score: CaseScore) -> str:

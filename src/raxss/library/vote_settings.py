@@ -20,7 +20,7 @@ STANDARDISED_BY = (LIBRARY, SITE)
 
 @dataclass(frozen=True, kw_only=True)
 class VoteSettings:
-    """Settings of `with_library`; None is fitted, out of fold.
+    """Settings of `with_library`; None is fitted, on recordings that the model was not trained on (`fit_votes`).
 
     Parameters
     ----------
@@ -30,7 +30,8 @@ class VoteSettings:
         c, the most of them that are of one group; as many more are fetched, for scores without a group.
     tau
         How much more the most similar cases count, above 0: a case whose cosine is larger by tau counts e times as
-        much. None: fitted.
+        much. None: fitted on groups of the library that the model was not trained on, where there are enough, else
+        on ``fit_on``, else 1.
     mixing
         lambda in mode ``"mixed"``, 0 (the model alone) to 1 (cases alone). None: fitted. The other modes state it.
     prior
@@ -40,8 +41,8 @@ class VoteSettings:
         Cases of this site come before all others; recordings to be scored are taken to be of it.
     least_similarity
         A window whose best case has a smaller cosine does not vote; -1: every window votes. None: fitted, so that
-        one in a hundred windows of the library's own recordings would not; then windows that are much farther from
-        every case than those do not vote either.
+        one in a hundred windows of the recordings that it is fitted on (as for tau) would not; then windows that are
+        much farther from every case than those do not vote either. With none to fit it on every window votes.
     standardise_by
         ``"library"``: features by mean and scale over all groups. ``"site"``: keys by those of their own site, and
         a recording by those of ``local_site``, else of its centre if the library has it, else of the library.
