@@ -312,7 +312,8 @@ def trained_on():
 
 @pytest.mark.parametrize("mode", ["votes", "evidence"])
 def test_nothing_is_fitted_on_recordings_that_the_model_was_trained_on(model, new, tmp_path, mode):
-    library = CaseLibrary.build(model, trained_on(), folder=tmp_path / "library", **BUILD)
+    people = [dataclasses.replace(item, origin={"patient": item.name}) for item in trained_on()]
+    library = CaseLibrary.build(model, people, folder=tmp_path / "library", **BUILD)
     if mode == "votes":
         with pytest.warns(
             LibraryWarning,
@@ -324,8 +325,7 @@ def test_nothing_is_fitted_on_recordings_that_the_model_was_trained_on(model, ne
         found = model.with_library(library, mode).fitted  # nothing rests on it
     assert (found.tau, found.least_similarity, found.most_distance) == (DEFAULT_TAU, None, None)
     assert (found.tau_from, found.least_similarity_from) == (BY_DEFAULT, BY_DEFAULT)
-    fit_on = [dataclasses.replace(item, group=item.name) for item in new]
-    found = model.with_library(library, mode, fit_on=fit_on).fitted
+    found = model.with_library(library, mode, fit_on=new).fitted
     assert (found.tau_from, found.least_similarity_from) == (ON_SERIES, ON_SERIES)
     assert found.n_series == len(new)
     assert found.least_similarity < 1
@@ -621,7 +621,10 @@ def test_without_lambda_bits_are_those_of_a_network(known, new, tmp_path):
 def test_an_unknown_group_is_said(model, library, new, tmp_path):
     nameless = dataclasses.replace(new[0], origin={}, group=None)
     with_cases = model.with_library(library, "votes", settings=FIXED)
-    with pytest.warns(LibraryWarning, match=r"own group is unknown \(the library knows groups by more"):
+    with pytest.warns(
+        LibraryWarning,
+        match=r"own group is unknown \(known of it is its recording, but .* are each a patient\)",
+    ):
         with_cases.predict_proba([nameless])
     without_key = copied(library, tmp_path)
     (tmp_path / "library.key").unlink()
@@ -636,6 +639,63 @@ def test_an_unknown_group_is_said(model, library, new, tmp_path):
     (tmp_path / "library.key").unlink()
     with pytest.warns(LibraryWarning, match="the own group of 16 series of fit_on is unknown"):
         model.with_library(without_key, "mixed", fit_on=new)
+
+
+@pytest.mark.parametrize(
+    ("in_library", "of_series", "unknown"),
+    [
+        ({"patient": "ann0"}, {"patient": "ann0"}, False),
+        ({"recording": "ann0"}, {"patient": "ann0"}, True),  # may be hers, and nobody can tell
+        ({"patient": "ann0"}, {"recording": "ann0"}, True),
+        ({"recording": "ann0"}, {"recording": "night"}, False),
+        ({"patient": "ann0"}, {"patient": "zoe"}, False),
+    ],
+)
+def test_groups_are_unknown_where_library_and_series_know_them_by_other_units(
+    model, known, new, tmp_path, in_library, of_series, unknown
+):
+    (unit,) = in_library
+    series = [dataclasses.replace(item, origin={unit: item.origin["patient"]}) for item in known[::2]]
+    library = CaseLibrary.build(model, series, folder=tmp_path / "library", **BUILD)
+    with_cases = model.with_library(library, settings=FIXED)
+    asked = dataclasses.replace(new[0], origin=of_series)
+    assert next(with_cases.score_cases([asked])).group_unknown is unknown
+    # One group known by another unit is enough: it may be the patient's.
+    other = {"patient": "recording", "recording": "patient"}[unit]
+    library.add(model, [dataclasses.replace(known[1], origin={other: "someone"})], site="bern")
+    (item,) = ignoring(lambda: list(with_cases.score_cases([asked])))
+    assert item.group_unknown
+
+
+@pytest.mark.parametrize("name", ["series", "series 3", "row 0", ""])
+def test_a_default_name_is_no_group(model, known, new, tmp_path, name):
+    series = [dataclasses.replace(item, origin={}) for item in known]
+    library = CaseLibrary.build(model, series, folder=tmp_path / "library", **BUILD)
+    nameless = dataclasses.replace(new[0], origin={}, name=name)
+    (item,) = model.with_library(library, settings=FIXED).score_cases([nameless])
+    assert "(it has no name of its own)" in item.case_notes["group unknown"]
+    named = dataclasses.replace(nameless, name="night")
+    (item,) = model.with_library(library, settings=FIXED).score_cases([named])
+    assert not item.group_unknown
+
+
+def test_a_group_that_leaves_while_series_are_scored_does_not_vote_for_itself(model, known, new, tmp_path):
+    library = CaseLibrary.build(model, known, folder=tmp_path / "library", **BUILD)
+    expected = [item.cases_table() for item in model.with_library(library, settings=FIXED).score_cases(known)]
+    scored = model.with_library(library, settings=FIXED).score_cases(known)
+    found = [next(scored).cases_table()]
+    (own,) = library.own_groups(known[2])
+    library.withdraw("ann1")
+    library.add(model, new, site="bonn")
+    found += [item.cases_table() for item in scored]
+    assert own not in set(found[2]["group"])
+    for one, other in zip(found, expected, strict=True):
+        assert one.equals(other)
+    # One that comes has no case in what is scored.
+    scored = model.with_library(library, settings=FIXED).score_cases(people(["late", "later"]))
+    next(scored)
+    library.add(model, people(["late"]), site="bern")
+    assert len(list(scored)) == 3
 
 
 def test_sites_are_standardised_by_themselves_and_local_cases_come_first(model, known, new, tmp_path):

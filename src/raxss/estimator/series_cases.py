@@ -60,7 +60,7 @@ class SeriesCases:
     >>> model = RAxSSClassifier(backbone="ridge", window_length=64, stride=32, random_state=0).fit(series)
     >>> library = CaseLibrary.build(model, series, folder=Path(tempfile.mkdtemp()) / "library", site="bern")
     >>> from raxss.library import VoteSettings
-    >>> settings = VoteSettings(tau=0.1, least_similarity=-1)  # the model was trained on the library: not fitted on it
+    >>> settings = VoteSettings(tau=0.1, least_similarity=-1)  # not fitted on training data
     >>> found = next(model.with_library(library, mode="votes", settings=settings).score_cases(series[:1]))
     >>> table = found.cases_table()
     >>> bool(np.isclose(table["contribution"].sum() + found.score.from_model.sum(), 1))

@@ -38,7 +38,7 @@ from raxss.estimator.series_cases import SeriesCases
 from raxss.library.case_index import CaseIndex, OwnCases, norms_of
 from raxss.library.case_library import CaseLibrary
 from raxss.library.cases import Standardisation
-from raxss.library.pseudonyms import unit_and_group
+from raxss.library.pseudonyms import UNITS, unit_and_group
 from raxss.library.vote_fit import (
     BY_DEFAULT,
     DEFAULT_MIXING,
@@ -284,14 +284,18 @@ class CaseModel:
                 "one."
             )
         if own.unknown:
+            unit, units = unit_and_group(series)[0], sorted(set(index.group_units), key=UNITS.index)
             reason = (
-                "the library knows groups by more than is known of the series"
-                if self.library.has_key_file
-                else "the key file of the library is missing"
+                "the key file of the library is missing"
+                if not self.library.has_key_file
+                else "it has no name of its own"
+                if units == [unit]
+                else f"known of it is its {unit}, but groups of the library are each a {' or a '.join(units)}"
             )
             notes["group unknown"] = (
                 f"the series' own group is unknown ({reason}), so its own cases may be among those listed. Open "
-                "the library with key_file=..., and give the patient of the series (origin or group)."
+                "the library with key_file=..., and give the patient of the series (origin or group) as the "
+                "library has it."
             )
         settings = self.settings
         site = settings.local_site or str(series.origin.get("centre", ""))
@@ -368,9 +372,9 @@ class CaseModel:
         record = TrainingRecord.of(self.model.training_data_)
         if not record.known and self.mode != EVIDENCE:
             warnings.warn(
-                "whether the model was trained on recordings of the library is not known, for it keeps no digests of "
-                "its training data; if so, tau is too small. Give VoteSettings(tau=..., least_similarity=...), or fit "
-                "the model again with this version.",
+                "whether the model was trained on recordings of the library is not known, for it keeps no digests "
+                "of its training data; if so, tau is too small. Give VoteSettings(tau=..., least_similarity=...), "
+                "or fit the model again with this version.",
                 LibraryWarning,
                 stacklevel=6,
             )
@@ -382,14 +386,14 @@ class CaseModel:
         if not lacking:
             return
         reason = (
-            f"the model was trained on {n_seen} of {n} recordings of the library, which it keeps farther apart than "
-            "new ones, and there are not enough others"
+            f"the model was trained on {n_seen} of {n} recordings of the library, which it keeps farther apart "
+            "than new ones, and there are not enough others"
             if n_seen
             else "without the own group of each, the library has no cases of two classes"
         )
         warnings.warn(
-            f"{' and '.join(lacking.values())} by default, not fitted: {reason}. Give fit_on=..., labelled series that "
-            f"the model was not fitted on, or VoteSettings({', '.join(f'{name}=...' for name in lacking)}).",
+            f"{' and '.join(lacking.values())} by default, not fitted: {reason}. Give fit_on=..., labelled series "
+            f"that the model was not fitted on, or VoteSettings({', '.join(f'{name}=...' for name in lacking)}).",
             LibraryWarning,
             stacklevel=6,
         )

@@ -41,8 +41,8 @@ class VoteSettings:
         Cases of this site come before all others; recordings to be scored are taken to be of it.
     least_similarity
         A window whose best case has a smaller cosine does not vote; -1: every window votes. None: fitted, so that
-        one in a hundred windows of the recordings that it is fitted on (as for tau) would not; then windows that are
-        much farther from every case than those do not vote either. With none to fit it on every window votes.
+        one in a hundred windows of the recordings that it is fitted on (as for tau) would not; then windows that
+        are much farther from every case than those do not vote either. With none to fit it on every window votes.
     standardise_by
         ``"library"``: features by mean and scale over all groups. ``"site"``: keys by those of their own site, and
         a recording by those of ``local_site``, else of its centre if the library has it, else of the library.
