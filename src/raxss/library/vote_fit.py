@@ -96,12 +96,23 @@ class FittedVotes:
                 f"fitted votes have the entries {sorted(content)}; needed are {sorted(names)}. Fit them again."
             )
         found = cls(**content)
-        for name, low, high in (("tau", 0.0, np.inf), ("mixing", 0.0, 1.0), ("gain", -np.inf, np.inf)):
+        ranges = {
+            "tau": (0.0, np.inf), "mixing": (0.0, 1.0), "gain": (-np.inf, np.inf), "least_similarity": (-1.0, 1.0),
+            "most_distance": (0.0, np.inf), "n_groups": (0, np.inf), "n_series": (0, np.inf),
+        }  # fmt: skip
+        for name, (low, high) in ranges.items():
             value = getattr(found, name)
-            if not (is_number(value) and low <= value <= high):
+            if value is None and name in ("least_similarity", "most_distance"):
+                continue
+            if not (is_number(value) and low <= value <= high) or (name == "tau" and value == 0):
+                above = "above 0" if name == "tau" else f"from {low:g} to {high:g}"
                 raise ConfigError(
-                    f"fitted votes have {name} {value!r}; needed is a number from {low:g} to {high:g}. Fit them "
-                    "again."
+                    f"fitted votes have {name} {value!r}; needed is a number {above}. Fit them again."
+                )
+        for name in ("library", "state", "tau_from", "mixing_from", "least_similarity_from"):
+            if not isinstance(getattr(found, name), str):
+                raise ConfigError(
+                    f"fitted votes have {name} {getattr(found, name)!r}; needed is text. Fit them again."
                 )
         return found
 

@@ -5,7 +5,7 @@ VoteSettings, mode -> what is held, and what vote_fit.py fits (tau, mixing, leas
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
@@ -79,6 +79,11 @@ class VoteSettings:
                     f"{name} is {value!r}; needed is a number from {least} to 1, or None to have it fitted."
                 )
         if self.prior is not None:
+            if isinstance(self.prior, str | Mapping) or not isinstance(self.prior, Iterable):
+                raise ConfigError(
+                    f"prior is {self.prior!r}; needed is a probability of each class, in the order of classes_: "
+                    "(0.5, 0.5) for instance."
+                )
             prior = tuple(self.prior)
             if not all(is_number(value) and value >= 0 for value in prior) or sum(prior) <= 0:
                 raise ConfigError(
@@ -102,8 +107,7 @@ class VoteSettings:
         for name in content:
             if name not in known:
                 raise ConfigError(f"there is no setting {name!r} of votes{did_you_mean(name, known)}")
-        prior = content.get("prior")
-        return cls(**{**content, "prior": None if prior is None else tuple(prior)})
+        return cls(**content)
 
     def mixing_of(self, mode: str) -> float | None:
         """lambda of a mode; None where it is fitted.
