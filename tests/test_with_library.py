@@ -411,6 +411,27 @@ def test_what_changed_is_read_and_fitted_again_and_said(model, library, known, n
     assert_array_equal(ignoring(with_cases.predict_proba, new), before)
 
 
+def test_what_another_object_changed_is_seen_at_each_call(model, library, known, new, tmp_path):
+    here = copied(library, tmp_path)
+    with_cases = model.with_library(here, "votes", settings=FIXED)
+    before = with_cases.predict_proba(new)
+    elsewhere = CaseLibrary.open(here.folder)  # as another process has it
+    gone = elsewhere.groups[0]
+    elsewhere.withdraw(gone)
+    with pytest.warns(LibraryWarning, match="has changed since votes were fitted"):
+        after = with_cases.predict_proba(new)
+    assert np.abs(after - before).max() > 0
+    assert all(gone not in set(item.cases_table()["group"]) for item in with_cases.score_cases(new))
+    elsewhere.add(model, people(["cid", "dan"]), site="bonn")
+    items = ignoring(lambda: list(with_cases.score_cases(new)))
+    assert items[0].index.sites == ("bern", "bonn")
+    assert len(items[0].index.labelled.group_names) == 13
+    shutil.rmtree(here.folder)
+    CaseLibrary.build(model, known, folder=here.folder, key_file=tmp_path / "new.key", make_key=True, **BUILD)
+    with pytest.raises(LibraryError, match="was replaced by another one since it was opened"):
+        with_cases.predict_proba(new)
+
+
 # Files ------------------------------------------------------------------------------------------------------
 
 
@@ -456,8 +477,14 @@ def test_another_library_and_damaged_votes_are_refused(model, library, known, tm
         CaseModel.open(tmp_path / "votes", model, library)
     with pytest.raises(ModelError, match=r"'votes.json' cannot be read"):
         CaseModel.open(tmp_path / "nowhere", model, library)
-    with pytest.raises(ConfigError, match=r"have tau -1.0; needed is a number from 0 to inf"):
-        FittedVotes.from_json({**saved.fitted.as_json, "tau": -1.0})
+    for name, value, needed in (
+        ("tau", -1.0, "a number above 0"), ("tau", 0.0, "a number above 0"), ("library", 3, "text"),
+        ("state", None, "text"), ("tau_from", 1, "text"), ("least_similarity", "0.5", "a number from -1 to 1"),
+        ("least_similarity", 2, "a number from -1 to 1"), ("most_distance", -1, "a number from 0 to inf"),
+        ("most_distance", float("nan"), "a number from 0 to inf"), ("mixing", None, "a number from 0 to 1"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=rf"have {name} .*; needed is {needed}"):
+            FittedVotes.from_json({**saved.fitted.as_json, name: value})
     with pytest.raises(ConfigError, match=r"have the entries \['tau'\]; needed are"):
         FittedVotes.from_json({"tau": 1.0})
 
@@ -473,6 +500,8 @@ def test_another_library_and_damaged_votes_are_refused(model, library, known, tm
         ({"tau": -1}, "tau is -1; needed is a number above 0"),
         ({"mixing": 1.1}, "mixing is 1.1; needed is a number from 0 to 1"),
         ({"least_similarity": -2}, "least_similarity is -2; needed is a number from -1 to 1"),
+        ({"prior": 0.5}, "prior is 0.5; needed is a probability of each class"),
+        ({"prior": "half"}, "prior is 'half'; needed is a probability of each class"),
         ({"prior": (0.0, 0.0)}, r"prior is \[0.0, 0.0\]"),
         ({"local_site": 3}, "local_site is 3; needed is the name of a site"),
         ({"standardise_by": "place"}, "standardise_by is 'place'.*Known: library, site"),
@@ -681,20 +710,24 @@ def test_a_default_name_is_no_group(model, known, new, tmp_path, name):
 
 def test_a_group_that_leaves_while_series_are_scored_does_not_vote_for_itself(model, known, new, tmp_path):
     library = CaseLibrary.build(model, known, folder=tmp_path / "library", **BUILD)
-    expected = [item.cases_table() for item in model.with_library(library, settings=FIXED).score_cases(known)]
-    scored = model.with_library(library, settings=FIXED).score_cases(known)
+    settings = dataclasses.replace(FIXED, n_cases=30)  # every case that may be is listed
+    expected = [
+        item.cases_table() for item in model.with_library(library, settings=settings).score_cases(known)
+    ]
+    with_cases = model.with_library(library, settings=settings)
+    scored = with_cases.score_cases(known)
     found = [next(scored).cases_table()]
     (own,) = library.own_groups(known[2])
-    library.withdraw("ann1")
-    library.add(model, new, site="bonn")
+    with_cases.library.withdraw("ann1")
+    with_cases.library.add(model, new, site="bonn")
     found += [item.cases_table() for item in scored]
     assert own not in set(found[2]["group"])
     for one, other in zip(found, expected, strict=True):
         assert one.equals(other)
     # One that comes has no case in what is scored.
-    scored = model.with_library(library, settings=FIXED).score_cases(people(["late", "later"]))
+    scored = ignoring(with_cases.score_cases, people(["late", "later"]))
     next(scored)
-    library.add(model, people(["late"]), site="bern")
+    with_cases.library.add(model, people(["late"]), site="bern")
     assert len(list(scored)) == 3
 
 
