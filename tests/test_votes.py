@@ -206,5 +206,5 @@ def test_settings_and_shapes_that_do_not_fit_are_refused():
 
 
 def test_the_largest_share_of_a_group_among_listed_cases():
-    assert largest_share(np.array([[0, 1], [2, -1]]), np.array([0, 0, 1]), 2) == pytest.approx(2 / 3)
-    assert largest_share(np.array([[-1]]), np.array([0]), 1) == 0.0
+    assert largest_share(np.array([[0, 1], [2, -1]]), np.array([1, 1, 0]), 2) == (1, pytest.approx(2 / 3))
+    assert largest_share(np.array([[-1]]), np.array([0]), 1) == (0, 0.0)

@@ -696,6 +696,22 @@ def test_groups_are_unknown_where_library_and_series_know_them_by_other_units(
     assert item.group_unknown
 
 
+def test_a_group_with_more_than_a_fifth_of_the_listed_cases_is_named(model, library, new):
+    settings = dataclasses.replace(FIXED, n_cases=4, most_a_group=2)
+    n_said = 0
+    for item in model.with_library(library, settings=settings).score_cases(new):
+        shares = item.cases_table()["group"].value_counts(normalize=True)
+        said = [sentence for sentence in item.warnings if sentence.startswith("one group holds")]
+        assert len(said) == (shares.max() > 0.2)
+        if said:
+            n_said += 1
+            assert f"{shares.max():.0%}" in said[0]
+            assert any(name in said[0] for name in shares.index[shares == shares.max()])
+    assert n_said
+    even = model.with_library(library, settings=FIXED).score_cases(new)  # two of ten at most
+    assert not any(sentence.startswith("one group") for item in even for sentence in item.warnings)
+
+
 @pytest.mark.parametrize("name", ["series", "series 3", "row 0", ""])
 def test_a_default_name_is_no_group(model, known, new, tmp_path, name):
     series = [dataclasses.replace(item, origin={}) for item in known]

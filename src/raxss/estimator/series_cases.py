@@ -47,7 +47,8 @@ class SeriesCases:
     case_notes
         By kind: ``"far"``, ``"no case"``, ``"one class"``, ``"group unknown"``, ``"calibration"``, ``"site"``.
     warnings
-        Those sentences, and what the model says of the series.
+        Those sentences, what the model says of the series, and whether one group holds more than a fifth of the
+        listed cases.
 
     Examples
     --------

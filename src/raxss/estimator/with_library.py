@@ -38,6 +38,7 @@ from raxss.estimator.series_cases import SeriesCases
 from raxss.library.case_index import CaseIndex, OwnCases, norms_of
 from raxss.library.case_library import CaseLibrary
 from raxss.library.cases import Standardisation
+from raxss.library.folder import plain_class
 from raxss.library.pseudonyms import UNITS, unit_and_group
 from raxss.library.vote_fit import (
     BY_DEFAULT,
@@ -49,7 +50,7 @@ from raxss.library.vote_fit import (
     fit_votes,
 )
 from raxss.library.vote_settings import EVIDENCE, MIXED, MODES, SITE, VoteSettings
-from raxss.library.votes import CaseScore, Flags
+from raxss.library.votes import CaseScore, Flags, largest_share
 from raxss.method.inference import Prediction
 from raxss.uncertainty.summary import UncertaintySummary
 
@@ -57,6 +58,7 @@ Fitted = Any  # a fitted RAxSSClassifier, whose module imports this one
 
 FILE = "votes.json"
 FILE_FORMAT = "raxss-votes-1"
+MOST_OF_ONE_GROUP = 0.2  # share of the listed cases
 MOSTLY = 0.5  # share of a series' weights above which it is far from all cases
 
 
@@ -259,7 +261,7 @@ class CaseModel:
             end_s=windows.end_seconds[used],
             group_unknown=own.unknown,
             case_notes=notes,
-            warnings=(*summary.notes(prediction), *notes.values()),
+            warnings=(*summary.notes(prediction), *notes.values(), *_of_one_group(score)),
         )
 
     def _notes(self, series: Series, index: CaseIndex, score: CaseScore, own: OwnCases) -> dict[str, str]:
@@ -429,7 +431,7 @@ class CaseModel:
                 unknown.append(series.name)
             score = self._case_score(prediction, index, plain, own)
             yield LabelledScore(
-                score=score, label=classes.index(_plain(series.label)), group=unit_and_group(series)
+                score=score, label=classes.index(plain_class(series.label)), group=unit_and_group(series)
             )
         if unknown:
             warnings.warn(
@@ -443,7 +445,7 @@ class CaseModel:
         """Labelled series that the model was not fitted on."""
         series: list[Series] = self.model.known_series(fit_on)
         classes = self.classes_.tolist()
-        wrong = [item for item in series if _plain(item.label) not in classes]
+        wrong = [item for item in series if plain_class(item.label) not in classes]
         if wrong:
             raise LabelError(
                 f"{len(wrong)} of {len(series)} series of fit_on have a label that the model does not know, the "
@@ -543,6 +545,14 @@ def _how_far(score: CaseScore) -> str:
     return "; ".join(figures)
 
 
-def _plain(label: Any) -> Any:
-    """A label as ``classes_.tolist()`` has it."""
-    return label.item() if hasattr(label, "item") else label
+def _of_one_group(score: CaseScore) -> list[str]:
+    """A sentence where one group has more than its part of the cases listed; said of a series, not warned of."""
+    cases = score.cases
+    group, share = largest_share(score.lists.cases, cases.groups, len(cases.group_names))
+    if share <= MOST_OF_ONE_GROUP:
+        return []
+    return [
+        f"one group holds more than a fifth of the listed cases: {cases.group_names[group]}, {share:.0%}. Look at "
+        "groups_table() for the score without it, add recordings of other groups, or list more cases "
+        "(VoteSettings(n_cases=...))."
+    ]

@@ -413,7 +413,12 @@ def visible_cases(
     return ~np.isin(cases.groups, own) & (np.array(digests) != digest)
 
 
-def largest_share(cases: Integers, groups: Integers, n_groups: int) -> float:
-    """The largest share that one group has among all listed cases; 0 where none is listed."""
+def largest_share(cases: Integers, groups: Integers, n_groups: int) -> tuple[int, float]:
+    """The group with the largest share among all listed cases, and the share; 0 where none is listed.
+
+    >>> largest_share(np.array([[0, 1], [2, -1]]), np.array([4, 7, 7]), 8)
+    (7, 0.6666666666666666)
+    """
     counts = np.bincount(groups[cases[cases >= 0]], minlength=n_groups)
-    return float(counts.max() / counts.sum()) if counts.sum() else 0.0
+    group = int(counts.argmax())
+    return group, float(counts[group] / counts.sum()) if counts.sum() else 0.0
