@@ -579,9 +579,10 @@ def case_score(
     n_classes = len(posteriors[0])
     visible = [j for j in range(len(labels)) if groups[j] != own]
     n_of_group = {group: sum(groups[j] == group for j in visible) for group in set(groups)}
-    v = {j: 1.0 / n_of_group[groups[j]] for j in visible}
+    v = {j: 1.0 / min(n_of_group[groups[j]], most_a_group) for j in visible}
     if prior is not None:
-        total = {c: sum(v[j] for j in visible if labels[j] == c) for c in range(n_classes)}
+        shares = {j: 1.0 / n_of_group[groups[j]] for j in visible}
+        total = {c: sum(shares[j] for j in visible if labels[j] == c) for c in range(n_classes)}
         v = {j: v[j] * prior[labels[j]] / sum(prior) / total[labels[j]] for j in visible}
     score = [0.0] * n_classes
     for k, query in enumerate(queries):

@@ -8,6 +8,7 @@ import pytest
 from naive import case_score
 from raxss.errors import ConfigError, DataError
 from raxss.library.search import CaseSearch
+from raxss.library.vote_fit import LabelledScore
 from raxss.library.votes import CaseScore, LabelledCases, largest_share, visible_cases, votes
 
 SETTINGS = {"n_cases": 5, "most_a_group": 2}
@@ -40,7 +41,7 @@ def scored(seed, *, own=None, prior=None, mixing=0.6, least=None, **sizes):
     nearest = search.nearest(queries, groups=[own], **SETTINGS)
     return CaseScore(
         weights=weights, posteriors=posteriors, nearest=nearest, cases=cases, visible=visible, mixing=mixing,
-        tau=0.2, prior=prior, least_similarity=least,
+        tau=0.2, prior=prior, most_a_group=SETTINGS["most_a_group"], least_similarity=least,
     )  # fmt: skip
 
 
@@ -104,7 +105,7 @@ def test_without_a_group_is_what_a_library_answers_that_never_had_it_in_1000_dra
 def test_slopes_are_derivatives_with_respect_to_similarities():
     score, step = scored(5), 1e-6
     lists = score.lists
-    v = score.cases.weights(visible=score.visible)
+    v = score.cases.weights(visible=score.visible, most_a_group=score.most_a_group)
     for place in range(3):
         slopes = score.slopes(place)
         for row, rank in ((0, 0), (2, 3), (5, 4)):
@@ -125,6 +126,37 @@ def test_every_group_counts_the_same_whatever_it_has():
     assert [v[:3].sum(), v[3]] == pytest.approx([1.0, 1.0])
     v = cases.weights(prior=[0.9, 0.1])
     assert [v[:3].sum(), v[3]] == pytest.approx([0.9, 0.1])
+
+
+def test_cases_of_one_class_do_not_vote_and_neither_do_those_that_a_group_leaves():
+    for seed in range(20):
+        whole = scored(seed, n_groups=4, n_classes=2, mixing=1.0)
+        labels = (whole.cases.groups == 3).astype(int)  # the second class is of one group alone
+        cases = LabelledCases(labels, whole.cases.groups, whole.cases.group_names, n_classes=2)
+        whole = replace(whole, cases=cases)
+        assert whole.shares_of_groups().sum() == pytest.approx(1)
+        alone = whole.without("g3")
+        assert not alone.mixing_of_windows.any()
+        np.testing.assert_allclose(alone.probability, alone.weights @ alone.posteriors, rtol=0, atol=1e-15)
+        unseen = replace(whole, visible=whole.visible & (labels == 0))
+        np.testing.assert_allclose(unseen.probability, alone.probability, rtol=0, atol=1e-15)
+        # So neither lambda nor tau can be fitted by it: it is the same for all.
+        item = LabelledScore(score=unseen, label=0, group="g")
+        assert np.ptp(item.probabilities(0.1, (0.0, 0.5, 1.0))) < 1e-15
+
+
+@pytest.mark.parametrize("prior", [None, (0.5, 0.5)])
+def test_fifty_recordings_of_a_group_weigh_as_much_as_one_where_two_can_be_listed(prior):
+    labels, groups = [0] * 50 + [1], [0] * 50 + [1]
+    search = CaseSearch([(np.ones((51, 3)), np.arange(51))], groups=["many"] * 50 + ["one"])
+    score = CaseScore(
+        weights=np.ones(1), posteriors=np.full((1, 2), 0.5), visible=np.ones(51, bool), mixing=1.0, tau=0.1,
+        nearest=search.nearest(np.ones((1, 3)), n_cases=10, most_a_group=2), most_a_group=2,
+        cases=LabelledCases(labels, groups, ("many", "one"), n_classes=2),
+        prior=None if prior is None else np.array(prior),
+    )  # fmt: skip
+    np.testing.assert_allclose(score.probability, [0.5, 0.5], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(score.shares_of_groups(), [0.5, 0.5], rtol=0, atol=1e-12)
 
 
 def test_a_window_that_no_case_is_near_keeps_its_own_posterior():
@@ -174,5 +206,5 @@ def test_settings_and_shapes_that_do_not_fit_are_refused():
 
 
 def test_the_largest_share_of_a_group_among_listed_cases():
-    assert largest_share(np.array([[0, 1], [2, -1]]), np.array([0, 0, 1]), 2) == pytest.approx(2 / 3)
-    assert largest_share(np.array([[-1]]), np.array([0]), 1) == 0.0
+    assert largest_share(np.array([[0, 1], [2, -1]]), np.array([1, 1, 0]), 2) == (1, pytest.approx(2 / 3))
+    assert largest_share(np.array([[-1]]), np.array([0]), 1) == (0, 0.0)

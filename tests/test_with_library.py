@@ -19,9 +19,11 @@ from raxss.library.vote_fit import (
     BY_DEFAULT,
     BY_MODE,
     DEFAULT_MIXING,
+    DEFAULT_TAU,
     GIVEN,
     ON_LIBRARY,
     ON_SERIES,
+    ON_UNSEEN,
     FittedVotes,
     fit_votes,
 )
@@ -268,6 +270,25 @@ def test_without_a_group_is_what_a_library_answers_that_it_left(
     assert n_listed
 
 
+def test_without_a_group_is_that_of_a_library_where_its_leaving_leaves_one_class(model, known, tmp_path):
+    own, seen, others = known[2:4], known[6:8], known[4:6]  # fast, fast, slow: the others see slow and fast
+    library = CaseLibrary.build(model, [*own, *seen, *others], folder=tmp_path / "library", **BUILD)
+    # Without `seen` there are two classes, but the own group has one of them.
+    whole = model.with_library(library, "votes", settings=FIXED)
+    (gone,) = library.own_groups(seen[0])
+    (tmp_path / "copy").mkdir()
+    left = copied(library, tmp_path / "copy")
+    left.withdraw(gone)
+    held = CaseIndex.of(library).standardisations
+    after = next(CaseModel(model, left, mode="votes", settings=FIXED, standardisations=held).score_cases(own))
+    assert "one class" in after.case_notes
+    before = next(whole.score_cases(own))
+    assert "one class" not in before.case_notes
+    found = before.groups_table().set_index("group").loc[gone, "probability_without"]
+    assert_allclose(found, after.score.probability[before.predicted], rtol=0, atol=1e-12)
+    assert_allclose(after.probability, model.predict_proba(own)[0], rtol=0, atol=1e-12)
+
+
 # Fitting ----------------------------------------------------------------------------------------------------
 
 
@@ -283,6 +304,58 @@ def test_tau_and_least_similarity_are_fitted_on_other_groups(library):
     given = fit_votes(index, FIXED, mode="mixed")
     assert (given.tau, given.mixing, given.least_similarity, given.most_distance) == (0.1, 0.4, None, None)
     assert (given.tau_from, given.mixing_from) == (GIVEN, GIVEN)
+
+
+def trained_on():
+    return list(waves(np.random.default_rng(0), n_series=24))
+
+
+@pytest.mark.parametrize("mode", ["votes", "evidence"])
+def test_nothing_is_fitted_on_recordings_that_the_model_was_trained_on(model, new, tmp_path, mode):
+    people = [dataclasses.replace(item, origin={"patient": item.name}) for item in trained_on()]
+    library = CaseLibrary.build(model, people, folder=tmp_path / "library", **BUILD)
+    if mode == "votes":
+        with pytest.warns(
+            LibraryWarning,
+            match=r"tau is 1 and every window votes.*trained on 24 of 24 recordings .* not enough others. Give "
+            r"fit_on=.*VoteSettings\(tau=..., least_similarity=...\)",
+        ):
+            found = model.with_library(library, mode).fitted
+    else:
+        found = model.with_library(library, mode).fitted  # nothing rests on it
+    assert (found.tau, found.least_similarity, found.most_distance) == (DEFAULT_TAU, None, None)
+    assert (found.tau_from, found.least_similarity_from) == (BY_DEFAULT, BY_DEFAULT)
+    found = model.with_library(library, mode, fit_on=new).fitted
+    assert (found.tau_from, found.least_similarity_from) == (ON_SERIES, ON_SERIES)
+    assert found.n_series == len(new)
+    assert found.least_similarity < 1
+    assert found.most_distance > 0
+    given = model.with_library(library, mode, settings=FIXED).fitted  # and says nothing
+    assert (given.tau_from, given.least_similarity_from) == (GIVEN, GIVEN)
+
+
+def test_a_library_that_the_model_has_seen_in_part_is_fitted_on_its_other_groups(model, known, tmp_path):
+    some = CaseLibrary.build(model, [*trained_on()[:4], *known], folder=tmp_path / "some", **BUILD)
+    found = model.with_library(some, "votes").fitted  # twelve people besides
+    assert (found.tau_from, found.least_similarity_from) == (ON_UNSEEN, ON_UNSEEN)
+    few = CaseLibrary.build(model, [*trained_on()[:4], *known[:18]], folder=tmp_path / "few", **BUILD)
+    with pytest.warns(LibraryWarning, match="trained on 4 of 22 recordings"):
+        assert model.with_library(few, "votes").fitted.tau_from == BY_DEFAULT
+
+
+def test_a_group_with_one_recording_that_was_seen_is_left_out_of_the_fit(library):
+    index = CaseIndex.of(library)
+    group = index.labelled.groups[index.key_case]
+    seen = np.zeros(len(index), bool)
+    seen[[np.flatnonzero(index.labelled.groups == place)[0] for place in (0, 1)]] = True  # one of two of each
+    found = fit_votes(index, VoteSettings(), mode="votes", seen=seen)
+    assert (found.tau_from, found.least_similarity_from) == (ON_UNSEEN, ON_UNSEEN)
+    keys = np.concatenate(index.blocks)
+    unit = keys / np.linalg.norm(keys, axis=1, keepdims=True)
+    best = np.where(group[:, None] == group, -np.inf, unit @ unit.T).max(axis=1)[group > 1]
+    assert_allclose(found.least_similarity, np.sort(best)[int(np.ceil(0.01 * len(best))) - 1], atol=1e-6)
+    seen[np.flatnonzero(index.labelled.groups == 2)[0]] = True  # nine are left
+    assert fit_votes(index, VoteSettings(), mode="votes", seen=seen).tau_from == BY_DEFAULT
 
 
 def test_lambda_is_large_where_cases_know_more_than_the_model_and_zero_where_they_know_nothing(
@@ -338,6 +411,27 @@ def test_what_changed_is_read_and_fitted_again_and_said(model, library, known, n
     assert_array_equal(ignoring(with_cases.predict_proba, new), before)
 
 
+def test_what_another_object_changed_is_seen_at_each_call(model, library, known, new, tmp_path):
+    here = copied(library, tmp_path)
+    with_cases = model.with_library(here, "votes", settings=FIXED)
+    before = with_cases.predict_proba(new)
+    elsewhere = CaseLibrary.open(here.folder)  # as another process has it
+    gone = elsewhere.groups[0]
+    elsewhere.withdraw(gone)
+    with pytest.warns(LibraryWarning, match="has changed since votes were fitted"):
+        after = with_cases.predict_proba(new)
+    assert np.abs(after - before).max() > 0
+    assert all(gone not in set(item.cases_table()["group"]) for item in with_cases.score_cases(new))
+    elsewhere.add(model, people(["cid", "dan"]), site="bonn")
+    items = ignoring(lambda: list(with_cases.score_cases(new)))
+    assert items[0].index.sites == ("bern", "bonn")
+    assert len(items[0].index.labelled.group_names) == 13
+    shutil.rmtree(here.folder)
+    CaseLibrary.build(model, known, folder=here.folder, key_file=tmp_path / "new.key", make_key=True, **BUILD)
+    with pytest.raises(LibraryError, match="was replaced by another one since it was opened"):
+        with_cases.predict_proba(new)
+
+
 # Files ------------------------------------------------------------------------------------------------------
 
 
@@ -383,8 +477,14 @@ def test_another_library_and_damaged_votes_are_refused(model, library, known, tm
         CaseModel.open(tmp_path / "votes", model, library)
     with pytest.raises(ModelError, match=r"'votes.json' cannot be read"):
         CaseModel.open(tmp_path / "nowhere", model, library)
-    with pytest.raises(ConfigError, match=r"have tau -1.0; needed is a number from 0 to inf"):
-        FittedVotes.from_json({**saved.fitted.as_json, "tau": -1.0})
+    for name, value, needed in (
+        ("tau", -1.0, "a number above 0"), ("tau", 0.0, "a number above 0"), ("library", 3, "text"),
+        ("state", None, "text"), ("tau_from", 1, "text"), ("least_similarity", "0.5", "a number from -1 to 1"),
+        ("least_similarity", 2, "a number from -1 to 1"), ("most_distance", -1, "a number from 0 to inf"),
+        ("most_distance", float("nan"), "a number from 0 to inf"), ("mixing", None, "a number from 0 to 1"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=rf"have {name} .*; needed is {needed}"):
+            FittedVotes.from_json({**saved.fitted.as_json, name: value})
     with pytest.raises(ConfigError, match=r"have the entries \['tau'\]; needed are"):
         FittedVotes.from_json({"tau": 1.0})
 
@@ -400,6 +500,8 @@ def test_another_library_and_damaged_votes_are_refused(model, library, known, tm
         ({"tau": -1}, "tau is -1; needed is a number above 0"),
         ({"mixing": 1.1}, "mixing is 1.1; needed is a number from 0 to 1"),
         ({"least_similarity": -2}, "least_similarity is -2; needed is a number from -1 to 1"),
+        ({"prior": 0.5}, "prior is 0.5; needed is a probability of each class"),
+        ({"prior": "half"}, "prior is 'half'; needed is a probability of each class"),
         ({"prior": (0.0, 0.0)}, r"prior is \[0.0, 0.0\]"),
         ({"local_site": 3}, "local_site is 3; needed is the name of a site"),
         ({"standardise_by": "place"}, "standardise_by is 'place'.*Known: library, site"),
@@ -467,8 +569,12 @@ def test_where_no_case_or_one_class_is_left_the_model_answers_and_says_so(model,
     ):
         found = with_cases.predict_proba(own)
     assert_array_equal(found, model.predict_proba(own))
-    alone = model.with_library(library, "votes").fitted  # one group: nothing to leave out
-    assert (alone.least_similarity, alone.most_distance, alone.tau) == (None, None, 1.0)
+    with pytest.warns(
+        LibraryWarning, match=r"tau is 1 and every window votes.* by default, not fitted: without"
+    ):
+        alone = model.with_library(library, "votes").fitted  # one group of two classes: nothing to leave out
+    assert (alone.least_similarity, alone.most_distance, alone.tau) == (None, None, DEFAULT_TAU)
+    assert (alone.tau_from, alone.least_similarity_from) == (BY_DEFAULT, BY_DEFAULT)
     two = CaseLibrary.build(model, known[:4], folder=tmp_path / "two", **BUILD)
     with_cases = model.with_library(two, "votes", settings=FIXED)
     with pytest.warns(LibraryWarning, match=r"'ann0 night 0': all cases that the series may see are 'fast'"):
@@ -544,7 +650,10 @@ def test_without_lambda_bits_are_those_of_a_network(known, new, tmp_path):
 def test_an_unknown_group_is_said(model, library, new, tmp_path):
     nameless = dataclasses.replace(new[0], origin={}, group=None)
     with_cases = model.with_library(library, "votes", settings=FIXED)
-    with pytest.warns(LibraryWarning, match=r"own group is unknown \(the library knows groups by more"):
+    with pytest.warns(
+        LibraryWarning,
+        match=r"own group is unknown \(known of it is its recording, but .* are each a patient\)",
+    ):
         with_cases.predict_proba([nameless])
     without_key = copied(library, tmp_path)
     (tmp_path / "library.key").unlink()
@@ -559,6 +668,83 @@ def test_an_unknown_group_is_said(model, library, new, tmp_path):
     (tmp_path / "library.key").unlink()
     with pytest.warns(LibraryWarning, match="the own group of 16 series of fit_on is unknown"):
         model.with_library(without_key, "mixed", fit_on=new)
+
+
+@pytest.mark.parametrize(
+    ("in_library", "of_series", "unknown"),
+    [
+        ({"patient": "ann0"}, {"patient": "ann0"}, False),
+        ({"recording": "ann0"}, {"patient": "ann0"}, True),  # may be hers, and nobody can tell
+        ({"patient": "ann0"}, {"recording": "ann0"}, True),
+        ({"recording": "ann0"}, {"recording": "night"}, False),
+        ({"patient": "ann0"}, {"patient": "zoe"}, False),
+    ],
+)
+def test_groups_are_unknown_where_library_and_series_know_them_by_other_units(
+    model, known, new, tmp_path, in_library, of_series, unknown
+):
+    (unit,) = in_library
+    series = [dataclasses.replace(item, origin={unit: item.origin["patient"]}) for item in known[::2]]
+    library = CaseLibrary.build(model, series, folder=tmp_path / "library", **BUILD)
+    with_cases = model.with_library(library, settings=FIXED)
+    asked = dataclasses.replace(new[0], origin=of_series)
+    assert next(with_cases.score_cases([asked])).group_unknown is unknown
+    # One group known by another unit is enough: it may be the patient's.
+    other = {"patient": "recording", "recording": "patient"}[unit]
+    library.add(model, [dataclasses.replace(known[1], origin={other: "someone"})], site="bern")
+    (item,) = ignoring(lambda: list(with_cases.score_cases([asked])))
+    assert item.group_unknown
+
+
+def test_a_group_with_more_than_a_fifth_of_the_listed_cases_is_named(model, library, new):
+    settings = dataclasses.replace(FIXED, n_cases=4, most_a_group=2)
+    n_said = 0
+    for item in model.with_library(library, settings=settings).score_cases(new):
+        shares = item.cases_table()["group"].value_counts(normalize=True)
+        said = [sentence for sentence in item.warnings if sentence.startswith("one group holds")]
+        assert len(said) == (shares.max() > 0.2)
+        if said:
+            n_said += 1
+            assert f"{shares.max():.0%}" in said[0]
+            assert any(name in said[0] for name in shares.index[shares == shares.max()])
+    assert n_said
+    even = model.with_library(library, settings=FIXED).score_cases(new)  # two of ten at most
+    assert not any(sentence.startswith("one group") for item in even for sentence in item.warnings)
+
+
+@pytest.mark.parametrize("name", ["series", "series 3", "row 0", ""])
+def test_a_default_name_is_no_group(model, known, new, tmp_path, name):
+    series = [dataclasses.replace(item, origin={}) for item in known]
+    library = CaseLibrary.build(model, series, folder=tmp_path / "library", **BUILD)
+    nameless = dataclasses.replace(new[0], origin={}, name=name)
+    (item,) = model.with_library(library, settings=FIXED).score_cases([nameless])
+    assert "(it has no name of its own)" in item.case_notes["group unknown"]
+    named = dataclasses.replace(nameless, name="night")
+    (item,) = model.with_library(library, settings=FIXED).score_cases([named])
+    assert not item.group_unknown
+
+
+def test_a_group_that_leaves_while_series_are_scored_does_not_vote_for_itself(model, known, new, tmp_path):
+    library = CaseLibrary.build(model, known, folder=tmp_path / "library", **BUILD)
+    settings = dataclasses.replace(FIXED, n_cases=30)  # every case that may be is listed
+    expected = [
+        item.cases_table() for item in model.with_library(library, settings=settings).score_cases(known)
+    ]
+    with_cases = model.with_library(library, settings=settings)
+    scored = with_cases.score_cases(known)
+    found = [next(scored).cases_table()]
+    (own,) = library.own_groups(known[2])
+    with_cases.library.withdraw("ann1")
+    with_cases.library.add(model, new, site="bonn")
+    found += [item.cases_table() for item in scored]
+    assert own not in set(found[2]["group"])
+    for one, other in zip(found, expected, strict=True):
+        assert one.equals(other)
+    # One that comes has no case in what is scored.
+    scored = ignoring(with_cases.score_cases, people(["late", "later"]))
+    next(scored)
+    with_cases.library.add(model, people(["late"]), site="bern")
+    assert len(list(scored)) == 3
 
 
 def test_sites_are_standardised_by_themselves_and_local_cases_come_first(model, known, new, tmp_path):

@@ -47,7 +47,8 @@ class SeriesCases:
     case_notes
         By kind: ``"far"``, ``"no case"``, ``"one class"``, ``"group unknown"``, ``"calibration"``, ``"site"``.
     warnings
-        Those sentences, and what the model says of the series.
+        Those sentences, what the model says of the series, and whether one group holds more than a fifth of the
+        listed cases.
 
     Examples
     --------
@@ -59,7 +60,9 @@ class SeriesCases:
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(backbone="ridge", window_length=64, stride=32, random_state=0).fit(series)
     >>> library = CaseLibrary.build(model, series, folder=Path(tempfile.mkdtemp()) / "library", site="bern")
-    >>> found = next(model.with_library(library, mode="votes").score_cases(series[:1]))
+    >>> from raxss.library import VoteSettings
+    >>> settings = VoteSettings(tau=0.1, least_similarity=-1)  # not fitted on training data
+    >>> found = next(model.with_library(library, mode="votes", settings=settings).score_cases(series[:1]))
     >>> table = found.cases_table()
     >>> bool(np.isclose(table["contribution"].sum() + found.score.from_model.sum(), 1))
     True

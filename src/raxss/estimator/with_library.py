@@ -23,7 +23,7 @@ from raxss._core.bounded import read_json
 from raxss._core.outputs import make_folder
 from raxss._core.store import DAMAGE, FORMAT, unsealed, write_sealed
 from raxss.data.series import Series
-from raxss.data.training_overlap import NO, PART, TRAINING, VALIDATION
+from raxss.data.training_overlap import NO, PART, TRAINING, VALIDATION, TrainingRecord
 from raxss.errors import (
     DataError,
     LabelError,
@@ -38,7 +38,8 @@ from raxss.estimator.series_cases import SeriesCases
 from raxss.library.case_index import CaseIndex, OwnCases, norms_of
 from raxss.library.case_library import CaseLibrary
 from raxss.library.cases import Standardisation
-from raxss.library.pseudonyms import unit_and_group
+from raxss.library.folder import plain_class
+from raxss.library.pseudonyms import UNITS, unit_and_group
 from raxss.library.vote_fit import (
     BY_DEFAULT,
     DEFAULT_MIXING,
@@ -49,7 +50,7 @@ from raxss.library.vote_fit import (
     fit_votes,
 )
 from raxss.library.vote_settings import EVIDENCE, MIXED, MODES, SITE, VoteSettings
-from raxss.library.votes import CaseScore
+from raxss.library.votes import CaseScore, Flags, largest_share
 from raxss.method.inference import Prediction
 from raxss.uncertainty.summary import UncertaintySummary
 
@@ -57,6 +58,7 @@ Fitted = Any  # a fitted RAxSSClassifier, whose module imports this one
 
 FILE = "votes.json"
 FILE_FORMAT = "raxss-votes-1"
+MOST_OF_ONE_GROUP = 0.2  # share of the listed cases
 MOSTLY = 0.5  # share of a series' weights above which it is far from all cases
 
 
@@ -79,7 +81,9 @@ class CaseModel:
     fit_on
         Labelled series that the model was not fitted on, a validation set for instance: lambda and tau are fitted
         on them, each with its own group left out. None: tau is fitted on the library's own recordings,
-        leave-one-group-out, and lambda is .1, with a warning.
+        leave-one-group-out, and lambda is .1, with a warning. Where the model was trained on recordings of the
+        library they are not fitted on (`fit_votes`): then it takes ``fit_on``, or tau is 1 and every window votes,
+        with a warning. These recordings are known by their samples (`TrainingRecord`); crops of them are not.
     standardisations
         See `CaseIndex.of`; for comparisons of libraries.
 
@@ -209,18 +213,17 @@ class CaseModel:
         assert prediction.features is not None, "they were asked for"
         used = ~np.isnan(aggregation.influence)
         features = index.standardisation_of(series, self.settings).apply(prediction.features[used])
-        visible = index.visible(own, series.digest)
-        one_class = len(np.unique(index.labelled.labels[visible])) < 2
         posteriors = aggregation.posteriors if aggregation.smoothed is None else aggregation.smoothed
         return CaseScore(
             weights=aggregation.weights[used],
             posteriors=posteriors[used],
             nearest=index.nearest(features, self.settings, own=own, digest=series.digest),
             cases=index.labelled,
-            visible=visible,
-            mixing=0.0 if one_class else fitted.mixing,
+            visible=index.visible(own, series.digest),
+            mixing=fitted.mixing,
             tau=fitted.tau,
             prior=None if self.settings.prior is None else np.array(self.settings.prior),
+            most_a_group=self.settings.most_a_group,
             least_similarity=fitted.least_similarity,
             most_distance=fitted.most_distance,
             norms=norms_of(features),
@@ -258,13 +261,13 @@ class CaseModel:
             end_s=windows.end_seconds[used],
             group_unknown=own.unknown,
             case_notes=notes,
-            warnings=(*summary.notes(prediction), *notes.values()),
+            warnings=(*summary.notes(prediction), *notes.values(), *_of_one_group(score)),
         )
 
     def _notes(self, series: Series, index: CaseIndex, score: CaseScore, own: OwnCases) -> dict[str, str]:
         """What there is to say of the cases of a series, by kind."""
         notes: dict[str, str] = {}
-        labels = np.unique(index.labelled.labels[score.visible])
+        labels = score.labels_that_vote
         far = float(score.weights[~score.is_near].sum())
         if len(labels) == 0:
             notes["no case"] = (
@@ -283,14 +286,18 @@ class CaseModel:
                 "one."
             )
         if own.unknown:
+            unit, units = unit_and_group(series)[0], sorted(set(index.group_units), key=UNITS.index)
             reason = (
-                "the library knows groups by more than is known of the series"
-                if self.library.has_key_file
-                else "the key file of the library is missing"
+                "the key file of the library is missing"
+                if not self.library.has_key_file
+                else "it has no name of its own"
+                if units == [unit]
+                else f"known of it is its {unit}, but groups of the library are each a {' or a '.join(units)}"
             )
             notes["group unknown"] = (
                 f"the series' own group is unknown ({reason}), so its own cases may be among those listed. Open "
-                "the library with key_file=..., and give the patient of the series (origin or group)."
+                "the library with key_file=..., and give the patient of the series (origin or group) as the "
+                "library has it."
             )
         settings = self.settings
         site = settings.local_site or str(series.origin.get("centre", ""))
@@ -304,7 +311,8 @@ class CaseModel:
     # Fitting ----------------------------------------------------------------------------------------------
 
     def _refresh(self) -> tuple[CaseIndex, FittedVotes]:
-        """Index and fit for the state that the library is in now."""
+        """Index and fit for the state that the library is in now, in its folder: others may have changed it."""
+        self._reread()
         state = self.library.state
         if self._index is None or self._index.state != state:
             self._check_content()
@@ -315,6 +323,20 @@ class CaseModel:
         if self._fitted is None or self._fitted.state != state:
             self._fitted = self._fit(self._index, self._fitted)
         return self._index, self._fitted
+
+    def _reread(self) -> None:
+        """Groups and sites as they are in the folder; another object or process may have added or withdrawn."""
+        refresh = getattr(self.library, "refresh", None)  # which comes with another change of the library
+        if refresh is not None:
+            refresh()
+            return
+        found = CaseLibrary.open(self.library.folder, key_file=self.library._key_file)
+        if found.id != self.library.id:
+            raise LibraryError(
+                f"the library {self.library.folder.name!r} was replaced by another one since it was opened. Open "
+                "it again, and give it to with_library."
+            )
+        self.library = found
 
     def _check_content(self) -> None:
         """Raise where the library cannot vote; for evidence one class is enough."""
@@ -327,9 +349,10 @@ class CaseModel:
             warnings.warn(f"{error} As evidence they are shown.", LibraryWarning, stacklevel=5)
 
     def _fit(self, index: CaseIndex, before: FittedVotes | None) -> FittedVotes:
-        needed = self.mode != EVIDENCE and self._fit_on
+        seen = self._seen(index)
+        needed = self._fit_on and (self.mode != EVIDENCE or seen.any())
         scores = list(self._labelled(index)) if needed else []
-        found = fit_votes(index, self.settings, mode=self.mode, scores=scores)
+        found = fit_votes(index, self.settings, mode=self.mode, scores=scores, seen=seen)
         if before is not None:
             lost = before.mixing_from == ON_SERIES and found.mixing_from == BY_DEFAULT
             if found.mixing_from == BY_DEFAULT:  # what was fitted to be small must not grow by a default
@@ -354,7 +377,43 @@ class CaseModel:
                 LibraryWarning,
                 stacklevel=5,
             )
+        if found.mixing > 0 and (before is None or _by_default(before) != _by_default(found)):
+            self._warn_of_defaults(found, n_seen=int(seen.sum()), n=len(index))
         return found
+
+    def _seen(self, index: CaseIndex) -> Flags:
+        """``(n_cases,)`` recordings that the model was trained on, by their samples.
+
+        Those of its validation set are not: the network did not learn from them.
+        """
+        record = TrainingRecord.of(self.model.training_data_)
+        if not record.known and self.mode != EVIDENCE:
+            warnings.warn(
+                "whether the model was trained on recordings of the library is not known, for it keeps no digests "
+                "of its training data; if so, tau is too small. Give VoteSettings(tau=..., least_similarity=...), "
+                "or fit the model again with this version.",
+                LibraryWarning,
+                stacklevel=6,
+            )
+        return np.array([digest in record.training | record.either for digest in index.digests], dtype=bool)
+
+    def _warn_of_defaults(self, found: FittedVotes, *, n_seen: int, n: int) -> None:
+        """Say what could not be fitted, why, and what to do."""
+        lacking = _by_default(found)
+        if not lacking:
+            return
+        reason = (
+            f"the model was trained on {n_seen} of {n} recordings of the library, which it keeps farther apart "
+            "than new ones, and there are not enough others"
+            if n_seen
+            else "without the own group of each, the library has no cases of two classes"
+        )
+        warnings.warn(
+            f"{' and '.join(lacking.values())} by default, not fitted: {reason}. Give fit_on=..., labelled series "
+            f"that the model was not fitted on, or VoteSettings({', '.join(f'{name}=...' for name in lacking)}).",
+            LibraryWarning,
+            stacklevel=6,
+        )
 
     def _labelled(self, index: CaseIndex) -> Iterator[LabelledScore]:
         """The series to fit on, each with its own group left out."""
@@ -372,7 +431,7 @@ class CaseModel:
                 unknown.append(series.name)
             score = self._case_score(prediction, index, plain, own)
             yield LabelledScore(
-                score=score, label=classes.index(_plain(series.label)), group=unit_and_group(series)
+                score=score, label=classes.index(plain_class(series.label)), group=unit_and_group(series)
             )
         if unknown:
             warnings.warn(
@@ -386,7 +445,7 @@ class CaseModel:
         """Labelled series that the model was not fitted on."""
         series: list[Series] = self.model.known_series(fit_on)
         classes = self.classes_.tolist()
-        wrong = [item for item in series if _plain(item.label) not in classes]
+        wrong = [item for item in series if plain_class(item.label) not in classes]
         if wrong:
             raise LabelError(
                 f"{len(wrong)} of {len(series)} series of fit_on have a label that the model does not know, the "
@@ -464,6 +523,16 @@ class CaseModel:
         return found
 
 
+def _by_default(fitted: FittedVotes) -> dict[str, str]:
+    """What was not fitted for want of recordings, by setting, in words."""
+    lacking = {}
+    if fitted.tau_from == BY_DEFAULT:
+        lacking["tau"] = f"tau is {fitted.tau:g}"
+    if fitted.least_similarity_from == BY_DEFAULT:
+        lacking["least_similarity"] = "every window votes, however far from all cases,"
+    return lacking
+
+
 def _how_far(score: CaseScore) -> str:
     """The best figures of a series beside what is needed."""
     figures = []
@@ -476,6 +545,14 @@ def _how_far(score: CaseScore) -> str:
     return "; ".join(figures)
 
 
-def _plain(label: Any) -> Any:
-    """A label as ``classes_.tolist()`` has it."""
-    return label.item() if hasattr(label, "item") else label
+def _of_one_group(score: CaseScore) -> list[str]:
+    """A sentence where one group has more than its part of the cases listed; said of a series, not warned of."""
+    cases = score.cases
+    group, share = largest_share(score.lists.cases, cases.groups, len(cases.group_names))
+    if share <= MOST_OF_ONE_GROUP:
+        return []
+    return [
+        f"one group holds more than a fifth of the listed cases: {cases.group_names[group]}, {share:.0%}. Look at "
+        "groups_table() for the score without it, add recordings of other groups, or list more cases "
+        "(VoteSettings(n_cases=...))."
+    ]

@@ -8,7 +8,9 @@ Nothing is written. `CaseLibrary.state` changes when groups come or leave; then 
 
 from __future__ import annotations
 
+import copy
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
@@ -28,13 +30,18 @@ from raxss.library.votes import Flags, Integers, LabelledCases, visible_cases
 
 NOT_IN_LIBRARY = ""  # the group of a series that is known to be of none in the library; no pseudonym is empty
 
+NO_NAME = re.compile(
+    r"(series|row)( \d+)?|"
+)  # what a `Series`, a list and an array call a series without one
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OwnCases:
     """Which groups of a library are a series' own, and whether there may be further ones.
 
-    ``unknown``: the key file is missing, or the series is known by less than groups of the library are, by its
-    recording where those are patients for instance. Then cases of the same patient may vote.
+    ``unknown``: the key file is missing, the series has no more than a default name, or it is known by another unit
+    than some group of the library, by its patient where that is a recording for instance, or the other way round.
+    Pseudonyms of two units do not tell whether they are of one person, so cases of the same patient may vote.
     """
 
     groups: tuple[str, ...] = ()
@@ -42,12 +49,20 @@ class OwnCases:
 
     @classmethod
     def of(cls, series: Series, library: CaseLibrary, index: CaseIndex) -> OwnCases:
-        """Own groups by the key file, where it is at hand."""
+        """Own groups by the key file, where it is at hand; those that the index knows.
+
+        The library may have changed since the index was made: a group that was withdrawn while series are scored
+        has its cases in the index still, and must not vote for itself; one that was added has none there.
+        """
         if not library.has_key_file:
             return cls(unknown=True)
-        unit, _ = unit_and_group(series)
-        widest = min(map(UNITS.index, index.group_units), default=0)
-        return cls(groups=library.own_groups(series), unknown=UNITS.index(unit) > widest)
+        unit, group = unit_and_group(series)
+        nameless = unit == UNITS[-1] and NO_NAME.fullmatch(str(group)) is not None
+        known, then = set(index.labelled.group_names), index.opened or library
+        return cls(
+            groups=tuple(name for name in then.own_groups(series) if name in known),
+            unknown=nameless or any(other != unit for other in index.group_units),
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -87,6 +102,7 @@ class CaseIndex:
     standardise_by: str
     standardisations: Mapping[str, Standardisation]  # by site; "" is that of the library
     blocks: tuple[NDArray[np.float32], ...] = field(repr=False)  # standardised keys, one block a group
+    opened: CaseLibrary | None = None  # with the groups that it had then, for `OwnCases`
 
     @classmethod
     def of(
@@ -105,7 +121,7 @@ class CaseIndex:
         standardisations
             In place of those of the library as it is now, to compare libraries with standardisation held.
         """
-        state = library.state
+        opened, state = copy.copy(library), library.state
         if len(library) == 0:
             raise LibraryError(
                 f"the library {library.folder.name!r} has no cases: every group was withdrawn, or its build was "
@@ -157,6 +173,7 @@ class CaseIndex:
             standardise_by=standardise_by,
             standardisations=held,
             blocks=tuple(keys),
+            opened=opened,
         )
 
     def __len__(self) -> int:

@@ -1,7 +1,13 @@
-"""Fit of votes: tau, lambda, and how near a case must be, all out of fold.
+"""Fit of votes: tau, lambda, and how near a case must be, on recordings that the model was not trained on.
 
-    CaseIndex -> stored windows of each recording, own group left out -> least_similarity, most_distance, tau
-    labelled series that the model was not fitted on -> lambda, tau    -> FittedVotes
+    CaseIndex, which cases the model was trained on
+      -> stored windows of the others, own group left out              -> least_similarity, most_distance, tau
+    labelled series that the model was not fitted on, own group left out -> lambda, tau, and those that the library
+                                                                            leaves open -> FittedVotes
+
+A model keeps its training recordings farther apart than new ones, also where each is compared with other groups
+alone: on them the sharpest tau looks best, and the nearness asked for is more than new recordings have. So a group
+with such a recording is left out of the fit, and with too few other groups nothing is fitted on the library.
 
 With P_i(lambda, tau) of votes.py, E = .01 and groups g of series i,
 
@@ -25,12 +31,14 @@ from raxss._core.settings import is_number
 from raxss.errors import ConfigError
 from raxss.library.case_index import CaseIndex, OwnCases
 from raxss.library.vote_settings import EVIDENCE, VoteSettings
-from raxss.library.votes import CaseScore, Floats
+from raxss.library.votes import CaseScore, Flags, Floats
 
 TAUS = (1.0, 0.5, 0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02)  # of equals the first is taken
 MIXINGS = tuple(np.linspace(0, 1, 21).round(2).tolist())
 SHRINKAGE = 4.0
 DEFAULT_MIXING = 0.1  # where nothing is at hand to fit it on
+DEFAULT_TAU = 1.0  # likewise: the cases listed count nearly alike, so that nothing rests on small differences
+ENOUGH_UNSEEN = 10  # groups that the model was not trained on, of a library with others
 FAR = 0.01  # share of the library's own windows, groups counting alike, that would not vote
 #: A window that is this many times as far from every case as all but that share of the library's own windows are
 #: from other groups does not vote. Cosines alone found none of ten strange toy signals, this found all of them, and
@@ -43,6 +51,7 @@ MOST_WINDOWS = 2**13  # of these, altogether
 GIVEN = "given"
 BY_MODE = "by mode"
 ON_LIBRARY = "leave-one-group-out on the library"
+ON_UNSEEN = "leave-one-group-out on the groups of the library that the model was not trained on"
 ON_SERIES = "labelled series, own group left out"
 BY_DEFAULT = "default, nothing to fit it on"
 
@@ -68,8 +77,8 @@ class FittedVotes:
     most_distance: float | None  # None: no limit
     tau_from: str
     mixing_from: str
-    least_similarity_from: str
-    n_groups: int = 0  # of the series that lambda was fitted on
+    least_similarity_from: str  # most_distance comes from the same, or is none where the other is given
+    n_groups: int = 0  # of the labelled series that lambda or tau was fitted on
     n_series: int = 0
     gain: float = 0.0  # L without its prior, above that of the model alone, in nats over all those groups
 
@@ -87,12 +96,23 @@ class FittedVotes:
                 f"fitted votes have the entries {sorted(content)}; needed are {sorted(names)}. Fit them again."
             )
         found = cls(**content)
-        for name, low, high in (("tau", 0.0, np.inf), ("mixing", 0.0, 1.0), ("gain", -np.inf, np.inf)):
+        ranges = {
+            "tau": (0.0, np.inf), "mixing": (0.0, 1.0), "gain": (-np.inf, np.inf), "least_similarity": (-1.0, 1.0),
+            "most_distance": (0.0, np.inf), "n_groups": (0, np.inf), "n_series": (0, np.inf),
+        }  # fmt: skip
+        for name, (low, high) in ranges.items():
             value = getattr(found, name)
-            if not (is_number(value) and low <= value <= high):
+            if value is None and name in ("least_similarity", "most_distance"):
+                continue
+            if not (is_number(value) and low <= value <= high) or (name == "tau" and value == 0):
+                above = "above 0" if name == "tau" else f"from {low:g} to {high:g}"
                 raise ConfigError(
-                    f"fitted votes have {name} {value!r}; needed is a number from {low:g} to {high:g}. Fit them "
-                    "again."
+                    f"fitted votes have {name} {value!r}; needed is a number {above}. Fit them again."
+                )
+        for name in ("library", "state", "tau_from", "mixing_from", "least_similarity_from"):
+            if not isinstance(getattr(found, name), str):
+                raise ConfigError(
+                    f"fitted votes have {name} {getattr(found, name)!r}; needed is text. Fit them again."
                 )
         return found
 
@@ -106,7 +126,10 @@ class LabelledScore:
     group: Hashable
 
     def probabilities(self, tau: float, mixings: Sequence[float]) -> Floats:  # (n_mixings,)
-        """P[y] at each lambda, of which it is a straight line: lambda enters no weight."""
+        """P[y] at each lambda, of which it is a straight line: lambda enters no weight.
+
+        The same at all where nothing votes: where cases are of one class for instance (`CaseScore`).
+        """
         full = replace(self.score, tau=tau, mixing=1.0).probability[self.label]
         none = self.score.weights @ self.score.posteriors[:, self.label]
         found: Floats = none + np.asarray(mixings) * (full - none)
@@ -131,6 +154,7 @@ def fit_votes(
     *,
     mode: str,
     scores: Sequence[LabelledScore] = (),
+    seen: Flags | None = None,
 ) -> FittedVotes:
     """Fit what the settings leave open.
 
@@ -141,6 +165,11 @@ def fit_votes(
     scores
         Of labelled series that the model was not fitted on, with their own groups left out. None: tau is fitted on
         the library alone, and lambda of mode ``"mixed"`` is `DEFAULT_MIXING`.
+    seen
+        ``(n_cases,)`` cases that the model was trained on; None: no case. Where a group has one, nothing is fitted
+        on the group, and where fewer than `ENOUGH_UNSEEN` are left, nothing on the library: then limits and tau
+        come from ``scores``, and without them there are no limits and tau is `DEFAULT_TAU`. So too where the
+        library has nothing to fit them on: a single group, or one class without each.
 
     Examples
     --------
@@ -162,38 +191,33 @@ def fit_votes(
     >>> found.mixing, found.tau < 0.3, round(found.least_similarity, 6)
     (1.0, True, 1.0)
     """
+    any_seen = seen is not None and bool(seen.any())
+    on_library = ON_UNSEEN if any_seen else ON_LIBRARY
     least, least_from, most = settings.least_similarity, GIVEN, None
-    own = _own_scores(index, settings) if least is None or settings.tau is None else []
+    own = _own_scores(index, settings, seen) if least is None or settings.tau is None else []
     if least is None:
-        least, least_from = (
-            _extreme(own, [best_similarity(item.score.nearest.similarity) for item in own]),
-            ON_LIBRARY,
-        )
-        farthest = _extreme(own, [-item.score.distances for item in own])
-        most = None if farthest is None else -FARTHER * farthest
+        least, most = _limits(own or scores)
+        least_from = BY_DEFAULT if least is None else on_library if own else ON_SERIES
     least = None if least is None or least <= -1 else float(least)
 
     tau, tau_from = settings.tau, GIVEN
     if tau is None:
-        own = [
-            replace(item, score=replace(item.score, least_similarity=least, most_distance=most))
-            for item in own
-        ]
-        values = [log_likelihoods(own, candidate, (1.0,))[0] for candidate in TAUS]
-        tau, tau_from = TAUS[int(np.argmax(values))], ON_LIBRARY
+        voting = _voting(own, least, most)
+        tau, tau_from = DEFAULT_TAU, BY_DEFAULT
+        if voting:
+            values = [log_likelihoods(voting, candidate, (1.0,))[0] for candidate in TAUS]
+            tau, tau_from = TAUS[int(np.argmax(values))], on_library
 
     mixing, mixing_from = settings.mixing_of(mode), GIVEN if mode == "mixed" else BY_MODE
-    gain, n_groups = 0.0, 0
-    # Evidence shows who votes, and nothing rests on it: tau of the library will do.
-    if scores and mode != EVIDENCE and (mixing is None or settings.tau is None):
-        mixings = MIXINGS if mixing is None else (float(mixing),)
+    gain, n_groups, n_series = 0.0, 0, 0
+    known = _voting(scores, least, most)
+    # Evidence shows who votes, and nothing rests on it: tau of the library will do where it has one.
+    needed = tau_from == BY_DEFAULT if mode == EVIDENCE else mixing is None or settings.tau is None
+    if known and needed:
+        mixings = (1.0,) if mode == EVIDENCE else MIXINGS if mixing is None else (float(mixing),)
         # The library's own tau comes first, so that it stays where nothing speaks for another.
         own_tau = float(tau)
         taus = sorted(TAUS, key=lambda value: abs(np.log(value / own_tau))) if tau_from != GIVEN else [tau]
-        known = [
-            replace(item, score=replace(item.score, least_similarity=least, most_distance=most))
-            for item in scores
-        ]
         table = np.stack([log_likelihoods(known, candidate, mixings) for candidate in taus], axis=1)
         penalised = table - SHRINKAGE * np.asarray(mixings)[:, None]
         row, column = np.unravel_index(int(np.argmax(penalised)), penalised.shape)
@@ -202,7 +226,7 @@ def fit_votes(
         if tau_from != GIVEN and mixings[row] > 0:
             tau, tau_from = taus[column], ON_SERIES
         gain = float(table[row, column] - log_likelihoods(known, tau, (0.0,))[0])
-        n_groups = len({item.group for item in scores})
+        n_groups, n_series = len({item.group for item in known}), len(known)
     if mixing is None:
         mixing, mixing_from = DEFAULT_MIXING, BY_DEFAULT
     return FittedVotes(
@@ -216,18 +240,35 @@ def fit_votes(
         mixing_from=mixing_from,
         least_similarity_from=least_from,
         n_groups=n_groups,
-        n_series=len(scores) if n_groups else 0,
+        n_series=n_series,
         gain=gain,
     )
 
 
-def _own_scores(index: CaseIndex, settings: VoteSettings) -> list[LabelledScore]:
-    """The library's own recordings by cases of other groups alone; those of the local site where it has two."""
-    cases = np.arange(len(index))
+def _voting(scores: Sequence[LabelledScore], least: float | None, most: float | None) -> list[LabelledScore]:
+    """Those by which tau and lambda can be told, with the limits: not where cases of one class never vote."""
+    return [
+        replace(item, score=replace(item.score, least_similarity=least, most_distance=most))
+        for item in scores
+        if len(item.score.labels_that_vote) > 1
+    ]
+
+
+def _own_scores(index: CaseIndex, settings: VoteSettings, seen: Flags | None) -> list[LabelledScore]:
+    """The library's own recordings by cases of other groups alone; those of the local site where it has enough.
+
+    None of groups with a recording that the model was trained on, and none at all where too few groups are left.
+    """
+    group_of_case = index.labelled.groups
+    cases, enough = np.arange(len(index)), 2
+    if seen is not None and seen.any():
+        cases, enough = cases[~np.isin(group_of_case, group_of_case[seen])], ENOUGH_UNSEEN
     if settings.local_site is not None:
-        local = cases[np.array(index.case_sites) == settings.local_site]
-        if len(set(index.labelled.groups[local].tolist())) > 1:
+        local = cases[np.array(index.case_sites)[cases] == settings.local_site]
+        if len(np.unique(group_of_case[local])) >= enough:
             cases = local
+    if len(np.unique(group_of_case[cases])) < enough:
+        return []
     n = min(len(cases), MOST_RECORDINGS)
     cases = cases[np.linspace(0, len(cases) - 1, n).round().astype(np.int64)]  # pseudonyms: in no order
     names, n_classes = index.labelled.group_names, index.labelled.n_classes
@@ -248,9 +289,19 @@ def _own_scores(index: CaseIndex, settings: VoteSettings) -> list[LabelledScore]
             norms=norms,
             key_norms=index.key_norms,
             prior=None if settings.prior is None else np.array(settings.prior),
+            most_a_group=settings.most_a_group,
         )
         found.append(LabelledScore(score=score, label=int(index.labelled.labels[case]), group=group))
     return found
+
+
+def _limits(scores: Sequence[LabelledScore]) -> tuple[float | None, float | None]:
+    """least_similarity and most_distance by windows of these series; None where there is no window with a case."""
+    if not scores:
+        return None, None
+    least = _extreme(scores, [best_similarity(item.score.nearest.similarity) for item in scores])
+    farthest = _extreme(scores, [-item.score.distances for item in scores])
+    return least, None if farthest is None else -FARTHER * farthest
 
 
 def _extreme(own: Sequence[LabelledScore], values: Sequence[Floats]) -> float | None:

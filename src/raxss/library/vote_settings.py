@@ -5,7 +5,7 @@ VoteSettings, mode -> what is held, and what vote_fit.py fits (tau, mixing, leas
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
@@ -20,7 +20,7 @@ STANDARDISED_BY = (LIBRARY, SITE)
 
 @dataclass(frozen=True, kw_only=True)
 class VoteSettings:
-    """Settings of `with_library`; None is fitted, out of fold.
+    """Settings of `with_library`; None is fitted, on recordings that the model was not trained on (`fit_votes`).
 
     Parameters
     ----------
@@ -30,7 +30,8 @@ class VoteSettings:
         c, the most of them that are of one group; as many more are fetched, for scores without a group.
     tau
         How much more the most similar cases count, above 0: a case whose cosine is larger by tau counts e times as
-        much. None: fitted.
+        much. None: fitted on groups of the library that the model was not trained on, where there are enough, else
+        on ``fit_on``, else 1.
     mixing
         lambda in mode ``"mixed"``, 0 (the model alone) to 1 (cases alone). None: fitted. The other modes state it.
     prior
@@ -40,8 +41,8 @@ class VoteSettings:
         Cases of this site come before all others; recordings to be scored are taken to be of it.
     least_similarity
         A window whose best case has a smaller cosine does not vote; -1: every window votes. None: fitted, so that
-        one in a hundred windows of the library's own recordings would not; then windows that are much farther from
-        every case than those do not vote either.
+        one in a hundred windows of the recordings that it is fitted on (as for tau) would not; then windows that
+        are much farther from every case than those do not vote either. With none to fit it on every window votes.
     standardise_by
         ``"library"``: features by mean and scale over all groups. ``"site"``: keys by those of their own site, and
         a recording by those of ``local_site``, else of its centre if the library has it, else of the library.
@@ -78,6 +79,11 @@ class VoteSettings:
                     f"{name} is {value!r}; needed is a number from {least} to 1, or None to have it fitted."
                 )
         if self.prior is not None:
+            if isinstance(self.prior, str | Mapping) or not isinstance(self.prior, Iterable):
+                raise ConfigError(
+                    f"prior is {self.prior!r}; needed is a probability of each class, in the order of classes_: "
+                    "(0.5, 0.5) for instance."
+                )
             prior = tuple(self.prior)
             if not all(is_number(value) and value >= 0 for value in prior) or sum(prior) <= 0:
                 raise ConfigError(
@@ -101,8 +107,7 @@ class VoteSettings:
         for name in content:
             if name not in known:
                 raise ConfigError(f"there is no setting {name!r} of votes{did_you_mean(name, known)}")
-        prior = content.get("prior")
-        return cls(**{**content, "prior": None if prior is None else tuple(prior)})
+        return cls(**content)
 
     def mixing_of(self, mode: str) -> float | None:
         """lambda of a mode; None where it is fitted.

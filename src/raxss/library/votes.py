@@ -1,6 +1,6 @@
 """Votes of cases: a score from labelled windows of other recordings, which comes apart into windows and cases.
 
-    labels and groups of cases                 -> case_weights: v (n_cases,)
+    labels and groups of cases, c               -> LabelledCases.weights: v (n_cases,)
     NearestCases, v                            -> votes: a (n_windows, m), q (n_windows, C)
     votes, window weights, window posteriors   -> CaseScore: P (C,), contributions, shares of groups, "without"
 
@@ -10,7 +10,8 @@ With the similarity s_kj of window k to case j among its m nearest cases,
     q_k  = sum over j of a_kj e(y_j)
     P    = sum over k of alpha_k [(1 - lambda) p_k + lambda q_k]
 
-search.py finds the cases; a window that no case is near keeps its own posterior p_k.
+search.py finds the cases; a window that no case is near keeps its own posterior p_k, and so does every window where
+the cases that may vote are of one class, for they would say it whatever came.
 """
 
 from __future__ import annotations
@@ -46,6 +47,11 @@ class LabelledCases:
     array([0.5, 0.5, 1. ])
     >>> cases.weights(without=0)
     array([0., 0., 1.])
+
+    Where one case a group is listed at most, the one of ann that is listed stands for all of hers:
+
+    >>> cases.weights(most_a_group=1)
+    array([1., 1., 1.])
     """
 
     labels: Integers  # (n_cases,) index of the class
@@ -82,12 +88,15 @@ class LabelledCases:
         visible: Flags | None = None,  # (n_cases,)
         without: int | None = None,
         prior: ArrayLike | None = None,  # (C,)
+        most_a_group: int | None = None,
     ) -> Floats:  # (n_cases,)
         """v_j, by which every group counts the same, however many cases it has.
 
-        v_j = w_c / n_g for a case of class c in group g with n_g visible cases; 0 for cases that are not visible.
-        Without a prior w_c is 1, so that classes have the shares that groups give them; else w_c is such that the
-        v of class c add up to its prior.
+        v_j = w_c / min(n_g, c) for a case of class c in group g with n_g visible cases, of which at most
+        ``most_a_group`` (c) can be listed; 0 for cases that are not visible. So a group whose listed cases are as
+        many as they can be has w_c in all, with one case or with fifty. Without a prior w_c is 1, so that classes
+        have the shares that groups give them; else w_c is such that the w_c / n_g of class c add up to its prior:
+        the share of each group in a class counts once there too, however many of its cases are listed.
 
         Parameters
         ----------
@@ -97,15 +106,19 @@ class LabelledCases:
             The number of a group that is left out as well.
         prior
             Probability of each class; a class without a visible case gets no votes.
+        most_a_group
+            How many cases of a group a list has at most; None: all.
         """
         seen = np.ones(len(self), dtype=bool) if visible is None else np.array(visible, dtype=bool)
         if without is not None:
             seen &= self.groups != without
-        n_of_group = np.bincount(self.groups[seen], minlength=len(self.group_names))
-        found = np.where(seen, 1.0 / np.maximum(n_of_group[self.groups], 1), 0.0)
+        n_of_group = np.maximum(np.bincount(self.groups[seen], minlength=len(self.group_names)), 1)
+        n_listed = n_of_group if most_a_group is None else np.minimum(n_of_group, most_a_group)
+        found = np.where(seen, 1.0 / n_listed[self.groups], 0.0)
         if prior is None:
             return found
-        of_class = np.bincount(self.labels, weights=found, minlength=self.n_classes)
+        share_of_group = np.where(seen, 1.0 / n_of_group[self.groups], 0.0)
+        of_class = np.bincount(self.labels, weights=share_of_group, minlength=self.n_classes)
         scale = _checked_prior(prior, self.n_classes)
         scale[of_class > 0] /= of_class[of_class > 0]
         return found * scale[self.labels]
@@ -181,9 +194,10 @@ class CaseScore:
     cases, visible
         Labels and groups of all cases of the library, and which the series may see ``(n_cases,)``.
     mixing
-        lambda, from 0 (cases are evidence alone) to 1 (cases decide alone).
-    tau, prior
-        Settings of the votes.
+        lambda, from 0 (cases are evidence alone) to 1 (cases decide alone); see `mixing_of_windows` for where it
+        does not hold.
+    tau, prior, most_a_group
+        Settings of the votes; the last as the cases were searched with, None: without a limit.
     least_similarity
         A window whose best case is less similar than this has no vote; None: every window with a case votes.
     most_distance, norms, key_norms
@@ -199,13 +213,15 @@ class CaseScore:
     >>> score = CaseScore(
     ...     weights=np.array([0.5, 0.5]), posteriors=np.array([[0.7, 0.3], [0.6, 0.4]]),
     ...     nearest=search.nearest([[1, 0.2, 0], [0, 1, 0.1]], n_cases=2, most_a_group=1), cases=cases,
-    ...     visible=np.ones(3, bool), mixing=0.5, tau=0.1)
+    ...     visible=np.ones(3, bool), mixing=0.5, tau=0.1, most_a_group=1)
     >>> score.probability.round(3), score.shares_of_groups().round(3)
     (array([0.575, 0.425]), array([0.25, 0.25, 0.  ]))
     >>> bool(np.isclose(score.contributions().sum(), score.probability.sum()))
     True
-    >>> score.without("ann").probability.round(3)
-    array([0.325, 0.675])
+    >>> score.without("bob").probability.round(3)
+    array([0.642, 0.358])
+    >>> score.without("ann").probability.round(3)  # one class is left, and the model alone answers
+    array([0.65, 0.35])
     """
 
     weights: Floats
@@ -216,6 +232,7 @@ class CaseScore:
     mixing: float
     tau: float
     prior: Floats | None = None
+    most_a_group: int | None = None
     least_similarity: float | None = None
     most_distance: float | None = None
     norms: Floats | None = None
@@ -241,7 +258,9 @@ class CaseScore:
     @functools.cached_property
     def _votes(self) -> tuple[Floats, Floats]:
         without = None if self.left_out is None else self.cases.group_names.index(self.left_out)
-        v = self.cases.weights(visible=self.visible, without=without, prior=self.prior)
+        v = self.cases.weights(
+            visible=self.visible, without=without, prior=self.prior, most_a_group=self.most_a_group
+        )
         return votes(self.lists, v, self.cases.labels, tau=self.tau, n_classes=self.cases.n_classes)
 
     @functools.cached_property
@@ -287,9 +306,23 @@ class CaseScore:
         found: Floats = np.sqrt(there.min(axis=1, initial=np.inf))
         return found
 
+    @functools.cached_property
+    def labels_that_vote(self) -> Integers:
+        """The classes of the cases that the series may see, without those of the group that is left out."""
+        seen = self.visible
+        if self.left_out is not None:
+            seen = seen & (self.cases.groups != self.cases.group_names.index(self.left_out))
+        return np.unique(self.cases.labels[seen])
+
     @property
     def mixing_of_windows(self) -> Floats:
-        """``(n_windows,)`` lambda where a window votes, else 0."""
+        """``(n_windows,)`` lambda where a window votes, else 0; 0 throughout where cases are of one class or none.
+
+        Cases of one class would say so whatever came. The rule is here, so that a score without a group is that of
+        a library which the group left, where its leaving leaves one class.
+        """
+        if len(self.labels_that_vote) < 2:
+            return np.zeros(len(self.weights))
         return np.where(self.is_near, float(self.mixing), 0.0)
 
     @property
@@ -380,7 +413,12 @@ def visible_cases(
     return ~np.isin(cases.groups, own) & (np.array(digests) != digest)
 
 
-def largest_share(cases: Integers, groups: Integers, n_groups: int) -> float:
-    """The largest share that one group has among all listed cases; 0 where none is listed."""
+def largest_share(cases: Integers, groups: Integers, n_groups: int) -> tuple[int, float]:
+    """The group with the largest share among all listed cases, and the share; 0 where none is listed.
+
+    >>> largest_share(np.array([[0, 1], [2, -1]]), np.array([4, 7, 7]), 8)
+    (7, 0.6666666666666666)
+    """
     counts = np.bincount(groups[cases[cases >= 0]], minlength=n_groups)
-    return float(counts.max() / counts.sum()) if counts.sum() else 0.0
+    group = int(counts.argmax())
+    return group, float(counts[group] / counts.sum()) if counts.sum() else 0.0
