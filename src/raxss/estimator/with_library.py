@@ -312,7 +312,7 @@ class CaseModel:
 
     def _refresh(self) -> tuple[CaseIndex, FittedVotes]:
         """Index and fit for the state that the library is in now, in its folder: others may have changed it."""
-        self._reread()
+        self.library.refresh()  # another object or process may have added or withdrawn
         state = self.library.state
         if self._index is None or self._index.state != state:
             self._check_content()
@@ -323,20 +323,6 @@ class CaseModel:
         if self._fitted is None or self._fitted.state != state:
             self._fitted = self._fit(self._index, self._fitted)
         return self._index, self._fitted
-
-    def _reread(self) -> None:
-        """Groups and sites as they are in the folder; another object or process may have added or withdrawn."""
-        refresh = getattr(self.library, "refresh", None)  # which comes with another change of the library
-        if refresh is not None:
-            refresh()
-            return
-        found = CaseLibrary.open(self.library.folder, key_file=self.library._key_file)
-        if found.id != self.library.id:
-            raise LibraryError(
-                f"the library {self.library.folder.name!r} was replaced by another one since it was opened. Open "
-                "it again, and give it to with_library."
-            )
-        self.library = found
 
     def _check_content(self) -> None:
         """Raise where the library cannot vote; for evidence one class is enough."""
