@@ -170,6 +170,7 @@ def test_a_dataset_is_judged_by_its_headline_figure():
     assert {name: item for name, item in headlines.items() if item != "auc"} == {
         "cinc2017": "f1",
         "watch": "accuracy",
+        "variants-watch": "accuracy",
     }
     with pytest.raises(ConfigError, match=r"dataset.headline is 'acuracy'; did you mean 'accuracy'"):
         Study.from_toml(SMALL + 'headline = "acuracy"')
