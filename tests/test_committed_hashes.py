@@ -1,7 +1,8 @@
 """Every committed run is found under the hash that its study has today, without the data it was computed from.
 
 What a hash takes from the data (its content, the order and length of its series) was noted in committed_views.json;
-settings, seeds, systems and choices come from the study file, and splits from the files beside the results.
+settings, seeds, systems and choices come from the study file, and splits from the files beside the results. Folders
+under "devices" were computed without a GPU.
 """
 
 import json
@@ -72,7 +73,8 @@ def views(folder, study):
 
 
 def table_of(folder, monkeypatch, **options):
-    monkeypatch.setattr(table, "pick_device", lambda _: torch.device("cuda"))  # which is only named in hashes
+    device = torch.device(NOTED["devices"].get(folder, "cuda"))
+    monkeypatch.setattr(table, "pick_device", lambda _: device)  # which is only named in hashes
     study = study_of(folder, **options)
     return study, table.OpenedStudy(
         study, RESULTS / folder, table.Work(), views(folder, study), study.narrowed()
