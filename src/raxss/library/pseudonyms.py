@@ -144,9 +144,13 @@ def make_key_file(path: Path, library: Path, key: bytes) -> None:
     """Write a new key, readable by its owner alone; a file that is there stays, and is an error."""
     refuse_key_inside(path, library)
     with whole_file(path, overwrite=False) as temporary:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "w", encoding="ascii") as file:
+        with open(temporary, "x", encoding="ascii", opener=_private) as file:
             file.write(f"{_FORMAT}\n{key.hex()}\n")
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a new file that nobody else may read from the moment it is there."""
+    return os.open(path, flags, 0o600)
 
 
 def read_key_file(path: Path, library: Path) -> Pseudonyms:
