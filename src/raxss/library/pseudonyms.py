@@ -143,9 +143,12 @@ def new_key() -> bytes:
 def make_key_file(path: Path, library: Path, key: bytes) -> None:
     """Write a new key, readable by its owner alone; a file that is there stays, and is an error."""
     refuse_key_inside(path, library)
-    with whole_file(path, overwrite=False) as temporary:
-        with open(temporary, "x", encoding="ascii", opener=_private) as file:
-            file.write(f"{_FORMAT}\n{key.hex()}\n")
+    text = f"{_FORMAT}\n{key.hex()}\n"
+    with (
+        whole_file(path, overwrite=False) as place,
+        open(place, "x", encoding="ascii", opener=_private) as file,
+    ):
+        file.write(text)
 
 
 def _private(path: str, flags: int) -> int:
